@@ -1,0 +1,42 @@
+# Targets need only Python >= 3.11 and make; each builds .venv first if it is missing or stale.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: setup demo test test-nightly check docs bench format clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $(STAMP)
+
+demo: setup
+	$(BIN)/python -m unf.experiments.demo
+
+test: setup
+	$(BIN)/python -m pytest
+
+test-nightly: setup
+	$(BIN)/python -m pytest -m "nightly or not nightly"
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/mkdocs build --strict --quiet
+
+docs: setup
+	$(BIN)/mkdocs serve
+
+bench: setup
+	$(BIN)/python -m benchmarks
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv site dist out .pytest_cache .ruff_cache .hypothesis .jax_cache

@@ -1,0 +1,26 @@
+"""Which axes of which weight tensors permute together."""
+
+from ._blocks import Block, Label
+from ._errors import SpecError, SymmetryError
+from ._grammar import Axis, Concat, Name, Number, Product, format_axes, parse_leaf
+from ._space import Leaf, Permutation, WeightSpace
+from ._verify import SymmetryReport, verify
+
+__all__ = [
+    "Axis",
+    "Block",
+    "Concat",
+    "Label",
+    "Leaf",
+    "Name",
+    "Number",
+    "Permutation",
+    "Product",
+    "SpecError",
+    "SymmetryError",
+    "SymmetryReport",
+    "WeightSpace",
+    "format_axes",
+    "parse_leaf",
+    "verify",
+]

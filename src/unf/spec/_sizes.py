@@ -1,0 +1,126 @@
+"""Solving for the size of every name from the shapes of the arrays."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from ._errors import SpecError
+from ._grammar import Axis, Name, Number, Product, children, names_in
+
+
+def axis_size(axis: Axis, sizes: Mapping[str, int]) -> int:
+    """The number of elements of an axis, every name's size being known."""
+    if isinstance(axis, Number):
+        return axis.size
+    if isinstance(axis, Name):
+        return sizes[axis.path]
+    of_children = [axis_size(child, sizes) for child in children(axis)]
+    return prod(of_children) if isinstance(axis, Product) else sum(of_children)
+
+
+@dataclass(frozen=True)
+class _Equation:
+    """The elements of `axis` number `size`: one stored axis of one leaf."""
+
+    axis: Axis
+    size: int
+    path: str
+    position: int
+
+    def unknowns(self, sizes: Mapping[str, int]) -> set[str]:
+        return {name.path for name in names_in(self.axis)} - sizes.keys()
+
+    def where(self) -> str:
+        return f"axis {self.position} of {self.path!r}"
+
+
+def solve_sizes(
+    leaves: Sequence[tuple[str, tuple[Axis, ...], tuple[int, ...]]],
+    given: Mapping[str, int],
+) -> dict[str, int]:
+    """The size of every name, in order of first appearance.
+
+    Each stored axis is an equation. An equation with one unknown name is increasing in
+    that name's size, so the size is found by bisection; solving one equation may leave
+    another with a single unknown, until all are solved or none can be.
+
+    Args:
+        leaves: path, axes and shape of each leaf.
+        given: sizes the caller knows, for names the shapes do not determine.
+    """
+    equations = [
+        _Equation(axis, size, path, position)
+        for path, axes, shape in leaves
+        for position, (axis, size) in enumerate(zip(axes, shape, strict=True))
+    ]
+    order = list(dict.fromkeys(name.path for e in equations for name in names_in(e.axis)))
+    _check_given(given, order)
+    sizes, source = dict(given), dict.fromkeys(given, "sizes=")
+    # Plain axes first: they give the size a person means, so that a wrong product or
+    # concatenation is the one reported.
+    pending = sorted(equations, key=lambda e: not isinstance(e.axis, Name))
+    while pending:
+        ready = next((e for e in pending if len(e.unknowns(sizes)) <= 1), None)
+        if ready is None:
+            _fail_undetermined(pending, sizes)
+        pending.remove(ready)
+        for name in ready.unknowns(sizes):
+            sizes[name] = _solve_one(ready, name, sizes)
+            source[name] = ready.where()
+        _check(ready, sizes, source)
+    return {name: sizes[name] for name in order}
+
+
+def _solve_one(equation: _Equation, name: str, sizes: Mapping[str, int]) -> int:
+    """The smallest size of `name` with which the axis has at least its stored length."""
+    low, high = 1, equation.size
+    while low < high:
+        middle = (low + high) // 2
+        if axis_size(equation.axis, {**sizes, name: middle}) < equation.size:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _check(equation: _Equation, sizes: Mapping[str, int], source: Mapping[str, str]) -> None:
+    expected = axis_size(equation.axis, sizes)
+    if expected == equation.size:
+        return
+    names = list(dict.fromkeys(name.path for name in names_in(equation.axis)))
+    known = ", ".join(f"{n} = {sizes[n]} from {source[n]}" for n in names)
+    here = [n for n in names if source[n] == equation.where()]
+    problem = f'axis {equation.position}, "{equation.axis}", does not fit its array'
+    if here:
+        problem += f": no size of {here[0]!r} makes it {equation.size} long"
+    raise SpecError(
+        problem,
+        path=equation.path,
+        expected=f"{expected} elements" + (f" ({known})" if known and not here else ""),
+        got=f"{equation.size} elements",
+        remedy="use different names for axes that do not permute together, or correct the array",
+    )
+
+
+def _check_given(given: Mapping[str, int], order: list[str]) -> None:
+    for name, size in given.items():
+        if name not in order:
+            raise SpecError(
+                f"sizes= names {name!r}, which no leaf uses",
+                expected=f"some of {order}",
+                got=repr(name),
+            )
+        if size < 1:
+            raise SpecError(f"sizes= gives {name!r} the size {size}", expected="at least 1")
+
+
+def _fail_undetermined(pending: list[_Equation], sizes: Mapping[str, int]) -> None:
+    equation = min(pending, key=lambda e: len(e.unknowns(sizes)))
+    unknowns = sorted(equation.unknowns(sizes))
+    raise SpecError(
+        f'the sizes in axis {equation.position}, "{equation.axis}", are not determined',
+        path=equation.path,
+        expected=f"the sizes of all but one of {unknowns}",
+        got=f"only that together they make {equation.size} elements",
+        remedy=f"pass sizes={{{unknowns[0]!r}: ...}}",
+    )

@@ -1,0 +1,308 @@
+"""Weight spaces: a pytree of arrays, and which of their axes permute together."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray, PyTree
+
+from . import _group
+from ._blocks import Block, Layout, parent_name
+from ._errors import SpecError
+from ._grammar import Axis, Name, Number, format_axes, names_in, parse_leaf, parse_name, rename
+from ._sizes import solve_sizes
+from ._tree import align, flatten_params, format_path
+
+Permutation = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of a weight space: where it is and what its axes are."""
+
+    path: str
+    axes: tuple[Axis, ...]
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return format_axes(self.axes)
+
+
+@dataclass(frozen=True, repr=False)
+class WeightSpace:
+    """A pytree of arrays together with the permutations that act on their axes (eq. 1 to 5).
+
+    Immutable and hashable. Build one with `from_spec`, or let `unf.infer` find it.
+
+    >>> import jax
+    >>> params = {"w1": jax.ShapeDtypeStruct((8, 32), "float32"),
+    ...           "w2": jax.ShapeDtypeStruct((32, 10), "float32")}
+    >>> space = WeightSpace.from_spec({"w1": "[in] hidden", "w2": "hidden [out]"}, params)
+    >>> space.sizes, space.fixed
+    ({'hidden': 32}, ('in', 'out'))
+    >>> space
+    WeightSpace(2 leaves, 576 weights; hidden=32; fixed in=8, out=10)
+      w1  [in] hidden
+      w2  hidden [out]
+    """
+
+    treedef: Any
+    leaves: tuple[Leaf, ...]
+    _sizes: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def from_spec(
+        cls,
+        spec: PyTree,
+        params: PyTree,
+        *,
+        sizes: Mapping[str | int, int] | None = None,
+    ) -> "WeightSpace":
+        """The weight space of `params` as a specification describes it (Appendix A).
+
+        Args:
+            spec: a pytree like `params` with a tuple of names or a string for each leaf.
+                A mapping may stand for a dataclass or module.
+            params: arrays or `jax.ShapeDtypeStruct`s.
+            sizes: sizes of names that the arrays' shapes do not determine.
+
+        Raises:
+            SpecError: if the specification does not describe the arrays.
+        """
+        leaves, treedef = flatten_params(params)
+        parsed = []
+        for leaf_spec, (path, shape) in zip(align(spec, params), leaves, strict=True):
+            axes = parse_leaf(leaf_spec, path)
+            _check_rank(axes, shape, path)
+            parsed.append(Leaf(path, axes, shape))
+        given = {parse_name(name): int(size) for name, size in (sizes or {}).items()}
+        return cls._build(treedef, tuple(parsed), given)
+
+    @classmethod
+    def _build(cls, treedef: Any, leaves: tuple[Leaf, ...], given: Mapping[str, int]):
+        _check_fixed(leaves)
+        solved = solve_sizes([(leaf.path, leaf.axes, leaf.shape) for leaf in leaves], given)
+        space = cls(treedef, leaves, tuple(solved.items()))
+        for layout, leaf in zip(space.layouts, leaves, strict=True):
+            for block in layout.blocks:
+                _check_nesting(block, leaf)
+        return space
+
+    @cached_property
+    def axis_sizes(self) -> dict[str, int]:
+        """The size of every name, permuted or fixed, in order of first appearance."""
+        return dict(self._sizes)
+
+    @cached_property
+    def fixed(self) -> tuple[str, ...]:
+        """The names of the fixed axes."""
+        occurrences = [n for leaf in self.leaves for axis in leaf.axes for n in names_in(axis)]
+        return tuple(dict.fromkeys(name.path for name in occurrences if name.fixed))
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """The name and size of every permutation."""
+        return {name: size for name, size in self._sizes if name not in self.fixed}
+
+    @cached_property
+    def num_weights(self) -> int:
+        """The number of scalars in one set of weights."""
+        return sum(int(np.prod(leaf.shape, dtype=np.int64)) for leaf in self.leaves)
+
+    @cached_property
+    def layouts(self) -> tuple[Layout, ...]:
+        """How each leaf is cut into labelled blocks."""
+        return tuple(Layout(i, leaf.axes, self.axis_sizes) for i, leaf in enumerate(self.leaves))
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """All labelled tensors of the space, in the order of its leaves."""
+        return tuple(block for layout in self.layouts for block in layout.blocks)
+
+    def to_spec(self) -> PyTree:
+        """The specification as a pytree of strings; `from_spec` reads it back."""
+        return self.treedef.unflatten([str(leaf) for leaf in self.leaves])
+
+    def to_shapes(self, channels: int | None = None, dtype: Any = np.float32) -> PyTree:
+        """A pytree of `ShapeDtypeStruct`s like the weights, or like features with channels."""
+        extra = () if channels is None else (channels,)
+        shapes = [jax.ShapeDtypeStruct(leaf.shape + extra, dtype) for leaf in self.leaves]
+        return self.treedef.unflatten(shapes)
+
+    def relax(self, *names: str | int) -> "WeightSpace":
+        """Make fixed axes permutable: the named ones, or every one if none is named.
+
+        Relaxing everything is the paper's assumption (§2). Anonymous fixed axes get fresh
+        names then, each its own.
+        """
+        chosen = self._choose(names, self.fixed, "fixed")
+        taken = set(self.axis_sizes)
+        fresh = (f"axis{i}" for i in range(len(taken) + 10**9) if f"axis{i}" not in taken)
+
+        def change(atom: Axis) -> Axis:
+            if isinstance(atom, Name) and atom.path in chosen:
+                return Name(atom.path)
+            if isinstance(atom, Number) and not names:
+                return Name(next(fresh))
+            return atom
+
+        return self._renamed(change)
+
+    def fix(self, *names: str | int) -> "WeightSpace":
+        """Make permuted axes fixed: the named ones, or every one if none is named."""
+        chosen = self._choose(names, tuple(self.sizes), "permuted")
+
+        def change(atom: Axis) -> Axis:
+            return Name(atom.path, True) if isinstance(atom, Name) and atom.path in chosen else atom
+
+        return self._renamed(change)
+
+    def _choose(self, names: tuple, among: tuple[str, ...], kind: str) -> set[str]:
+        if not names:
+            return set(among)
+        chosen = {parse_name(name) for name in names}
+        for name in sorted(chosen - set(self.axis_sizes)):
+            raise SpecError(
+                f"no axis is named {name!r}", expected=f"{kind} axes {list(among)}", got=repr(name)
+            )
+        return chosen
+
+    def _renamed(self, change) -> "WeightSpace":
+        leaves = tuple(
+            Leaf(leaf.path, tuple(rename(axis, change) for axis in leaf.axes), leaf.shape)
+            for leaf in self.leaves
+        )
+        kept = {n.path for leaf in leaves for axis in leaf.axes for n in names_in(axis)}
+        return self._build(
+            self.treedef, leaves, {n: s for n, s in self.axis_sizes.items() if n in kept}
+        )
+
+    def sample_permutation(self, key: PRNGKeyArray) -> Permutation:
+        """A uniformly random element of the group: for each name, indices.
+
+        The indices of a nested name have one row for every index of what it is nested in.
+        """
+        return _group.sample(self, key)
+
+    def permute(self, params: PyTree, permutation: Mapping[str, Any]) -> PyTree:
+        """Act with a group element on weights (eq. 4 and 5), with or without channels.
+
+        Entry `i` of a permuted axis becomes what entry `permutation[name][i]` was. Names
+        that `permutation` leaves out are not permuted.
+
+        Raises:
+            SpecError: if the leaves or the permutation do not belong to this space.
+        """
+        return _group.permute(self, params, permutation)
+
+    def invert(self, permutation: Mapping[str, Any]) -> Permutation:
+        """The inverse of a group element: permuting with both gives back the weights."""
+        return _group.invert(self, permutation)
+
+    def flatten(self, tree: PyTree, *, channels: bool) -> list[Any]:
+        """The leaves of a tree of this space, checked for structure and shape.
+
+        Args:
+            tree: weights, or features with one trailing channel axis.
+            channels: whether a channel axis is expected.
+        """
+        leaves, treedef = jax.tree_util.tree_flatten(tree)
+        if treedef != self.treedef:
+            _fail_structure(self, tree)
+        for leaf, array in zip(self.leaves, leaves, strict=True):
+            shape = tuple(np.shape(array))
+            if shape[: len(leaf.shape)] == leaf.shape and len(shape) == len(leaf.shape) + channels:
+                continue
+            remedy = "batch with jax.vmap"
+            if channels and shape == leaf.shape:
+                remedy = "add a channel axis, e.g. with unf.nn.stack_channels(params)"
+            raise SpecError(
+                "an array of the wrong shape",
+                path=leaf.path,
+                expected=f"shape {leaf.shape}"
+                + (" and a trailing channel axis" if channels else ""),
+                got=f"shape {shape}",
+                remedy=remedy,
+            )
+        return leaves
+
+    def unflatten(self, leaves: list[Any]) -> PyTree:
+        """The tree with these leaves."""
+        return self.treedef.unflatten(leaves)
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name}={size}" for name, size in self.sizes.items())
+        fixed = ", ".join(f"{name}={self.axis_sizes[name]}" for name in self.fixed)
+        parts = [f"{len(self.leaves)} leaves, {self.num_weights:,} weights", sizes]
+        head = "; ".join(part for part in [*parts, fixed and f"fixed {fixed}"] if part)
+        width = max((len(leaf.path) for leaf in self.leaves), default=0)
+        rows = [f"  {leaf.path:<{width}}  {leaf}".rstrip() for leaf in self.leaves]
+        return "\n".join([f"WeightSpace({head})", *rows])
+
+
+def _check_rank(axes: tuple[Axis, ...], shape: tuple[int, ...], path: str) -> None:
+    if len(axes) != len(shape):
+        raise SpecError(
+            f"the specification has {len(axes)} axes, the array {len(shape)}",
+            path=path,
+            expected=f'one axis for each of the dimensions {shape}',
+            got=f'"{format_axes(axes)}"',
+            remedy="put several names that share one stored axis in parentheses",
+        )
+
+
+def _check_fixed(leaves: tuple[Leaf, ...]) -> None:
+    """A name is fixed everywhere or nowhere."""
+    seen: dict[str, tuple[bool, str]] = {}
+    for leaf in leaves:
+        for name in (n for axis in leaf.axes for n in names_in(axis)):
+            fixed, where = seen.setdefault(name.path, (name.fixed, leaf.path))
+            if fixed != name.fixed:
+                kinds = ("permuted", "fixed")
+                raise SpecError(
+                    f"{name.path!r} is {kinds[name.fixed]} here and {kinds[fixed]} at {where!r}",
+                    path=leaf.path,
+                    expected="the same everywhere",
+                    remedy=f"write [{name.path}] at every occurrence, or at none",
+                )
+
+
+def _check_nesting(block: Block, leaf: Leaf) -> None:
+    """A nested name stands beside the axis it is nested in."""
+    names = [block.atoms[i][0] for i in block.permuted]
+    for name in names:
+        parent = parent_name(name or "")
+        if parent and parent not in names:
+            raise SpecError(
+                f"{name!r} is nested in {parent!r}, but no axis beside it has that name",
+                path=leaf.path,
+                expected=f"an axis {parent!r} in this leaf",
+                got=f'"{leaf}"',
+                remedy="name the axis without the dot if one permutation serves all indices",
+            )
+    try:
+        _ = block.labels
+    except SpecError as error:
+        raise SpecError(error.problem, path=leaf.path, remedy=error.remedy) from None
+
+
+def _fail_structure(space: WeightSpace, tree: PyTree) -> None:
+    with_path, _ = jax.tree_util.tree_flatten_with_path(tree)
+    got = [format_path(path) for path, _ in with_path]
+    expected = [leaf.path for leaf in space.leaves]
+    missing = [path for path in expected if path not in got]
+    extra = [path for path in got if path not in expected]
+    difference = "containers of another type"
+    if missing or extra:
+        difference = f"missing {missing[:3]}, unexpected {extra[:3]}"
+    raise SpecError(
+        "a tree of another structure than the weight space",
+        expected=f"{len(expected)} leaves: {', '.join(expected[:4])}, ..."
+        if len(expected) > 4
+        else f"leaves {expected}",
+        got=difference,
+        remedy="pass a tree like the params the space was made from",
+    )

@@ -1,0 +1,120 @@
+"""Laying a specification along the pytree it describes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, KeyPath, SequenceKey
+
+from ._errors import SpecError
+
+
+def format_path(path: KeyPath) -> str:
+    """A key path as users write it: `encoder/layers/0/kernel`."""
+    return "/".join(str(key_value(key)) for key in path)
+
+
+def key_value(key: Any) -> Any:
+    """The dictionary key, attribute name or index that a path entry stands for."""
+    for attribute in ("key", "name", "idx"):
+        if hasattr(key, attribute):
+            return getattr(key, attribute)
+    return str(key)
+
+
+def leaf_shape(leaf: Any, path: str) -> tuple[int, ...]:
+    """The shape of an array, a `ShapeDtypeStruct` or a Python number."""
+    if hasattr(leaf, "shape"):
+        shape = tuple(int(size) for size in leaf.shape)
+    elif isinstance(leaf, bool | int | float | complex | np.generic):
+        shape = ()
+    else:
+        raise SpecError(
+            "not an array",
+            path=path,
+            expected="an array or jax.ShapeDtypeStruct",
+            got=f"{leaf!r} ({type(leaf).__name__})",
+            remedy="keep only arrays, e.g. with equinox.filter(model, equinox.is_array)",
+        )
+    if 0 in shape:
+        raise SpecError("an array without elements", path=path, got=f"shape {shape}")
+    return shape
+
+
+def flatten_params(params: Any) -> tuple[list[tuple[str, tuple[int, ...]]], Any]:
+    """Paths and shapes of all leaves, and the tree's structure."""
+    with_path, treedef = jax.tree_util.tree_flatten_with_path(params)
+    paths = [format_path(path) for path, _ in with_path]
+    return [(p, leaf_shape(x, p)) for p, (_, x) in zip(paths, with_path, strict=True)], treedef
+
+
+def align(spec: Any, params: Any) -> list[Any]:
+    """The specification of each leaf of `params`, in the order of its leaves.
+
+    The walk follows `params`, so a tuple in `spec` is a container where `params` has one
+    and a leaf's names where `params` has an array. A mapping may stand for any container
+    with named children: a dataclass or a module.
+    """
+    aligned: list[Any] = []
+    _align(spec, params, (), aligned)
+    return aligned
+
+
+def _align(spec: Any, node: Any, path: KeyPath, out: list[Any]) -> None:
+    children, _ = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda x: x is not node)
+    if len(children) == 1 and children[0][0] == ():
+        out.append(spec)
+        return
+    keys = [key_path[0] for key_path, _ in children]
+    _check_keys(spec, keys, path)
+    for key, (_, child) in zip(keys, children, strict=True):
+        _align(_lookup(spec, key, path), child, (*path, key), out)
+
+
+def _check_keys(spec: Any, keys: list[Any], path: KeyPath) -> None:
+    """Refuse a specification that describes children the parameters do not have."""
+    if isinstance(spec, Mapping):
+        extra = [k for k in spec if k not in {key_value(key) for key in keys}]
+    elif isinstance(spec, list | tuple) and not hasattr(spec, "_fields"):
+        extra = list(range(len(keys), len(spec)))
+    else:
+        extra = []
+    if extra:
+        raise SpecError(
+            "the specification has an entry that the parameters do not have",
+            path=format_path(path),
+            expected=f"entries {[key_value(key) for key in keys]}",
+            got=f"{extra[0]!r} as well",
+        )
+
+
+def _lookup(spec: Any, key: Any, path: KeyPath) -> Any:
+    value = key_value(key)
+    if isinstance(spec, Mapping) and value in spec:
+        return spec[value]
+    if isinstance(key, SequenceKey | FlattenedIndexKey) and isinstance(spec, list | tuple):
+        if value < len(spec):
+            return spec[value]
+    if isinstance(key, GetAttrKey) and not isinstance(spec, Mapping | str):
+        if hasattr(spec, value):
+            return getattr(spec, value)
+    if isinstance(key, DictKey) and not isinstance(spec, Mapping | str | list | tuple):
+        try:
+            return spec[value]
+        except (TypeError, KeyError):
+            pass
+    raise SpecError(
+        "the specification has no entry for this part of the parameters",
+        path=format_path((*path, key)),
+        expected="a specification with the structure of the parameters",
+        got=_describe(spec),
+        remedy="start from jax.tree.map(lambda x: ' '.join(map(str, x.shape)), params)",
+    )
+
+
+def _describe(spec: Any) -> str:
+    if isinstance(spec, Mapping):
+        return f"a mapping with keys {list(spec)}"
+    text = repr(spec)
+    return text if len(text) < 80 else f"{text[:77]}..."
