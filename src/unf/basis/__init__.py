@@ -1,5 +1,21 @@
 """Algorithm 1: partitions, terms, and the plan that runs them fast. No parameters, no arrays."""
 
-from ._plan import Core, Plan, Port, Stack, count_terms, make_plan
+from ._plan import Core, Plan, Port, Stack, count_terms, make_plan, views_used
+from ._terms import Term, core_terms, terms
+from ._views import Step, View, constant_view
 
-__all__ = ["Core", "Plan", "Port", "Stack", "count_terms", "make_plan"]
+__all__ = [
+    "Core",
+    "Plan",
+    "Port",
+    "Stack",
+    "Step",
+    "Term",
+    "View",
+    "constant_view",
+    "core_terms",
+    "count_terms",
+    "make_plan",
+    "terms",
+    "views_used",
+]

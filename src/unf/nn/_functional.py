@@ -1,0 +1,295 @@
+"""Running a plan: reduce, mix, embed, as a plain function of coefficients and features.
+
+    X_f = reductions of the input,  Y_t = Σ_f X_f K_ft per core,  output = Σ_t embedding of Y_t
+
+which is eq. 17 summed over all pairs of leaves, with each reduction computed once, each core
+one matrix product and nothing of output size built but the output.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from ..basis import Core, Plan, Stack, Step, View, constant_view, views_used
+from ..spec import SpecError, WeightSpace
+
+Coefficients = dict[str, Float[Array, "rows columns"]]
+
+
+def apply(
+    plan: Plan,
+    coefficients: Mapping[str, Float[Array, "rows columns"]],
+    x: PyTree,
+    bias: Float[Array, "leaves channels"] | None = None,
+) -> PyTree:
+    """Apply the equivariant linear map that `coefficients` select.
+
+    Args:
+        plan: from `unf.basis.make_plan`.
+        coefficients: for each core, a matrix with a row for each matching, feature, block,
+            fixed index and input channel, and a column for each target, block, fixed index
+            and output channel (`coefficient_shapes`).
+        x: features in the plan's input space, one trailing channel axis.
+        bias: for each output leaf, what is added to its channels.
+
+    Returns:
+        Features in the plan's output space.
+
+    Raises:
+        SpecError: if `x` or the coefficients do not fit the plan.
+    """
+    leaves = plan.in_space.flatten(x, channels=True)
+    in_channels = _common_channels(plan.in_space, leaves)
+    out_channels = check_coefficients(plan, coefficients, in_channels)
+    features = _reduce(plan, leaves)
+    contributions = _mix(plan, coefficients, features, out_channels)
+    return _embed(plan, contributions, bias, out_channels)
+
+
+def coefficient_shapes(
+    plan: Plan, in_channels: int, out_channels: int
+) -> dict[str, tuple[int, int]]:
+    """The shape of each core's matrix."""
+    return {
+        core.name: (
+            len(core.matchings) * in_channels * sum(plan.in_stacks[f.stack].width for f in core.features),
+            out_channels * sum(plan.out_stacks[t.stack].width for t in core.targets),
+        )
+        for core in plan.cores
+    }
+
+
+def check_coefficients(plan: Plan, coefficients: Mapping[str, Any], in_channels: int) -> int:
+    """The number of output channels, after checking the matrices' names and shapes."""
+    cores = {core.name for core in plan.cores}
+    if set(coefficients) != cores:
+        raise SpecError(
+            "coefficients for other cores than the plan's",
+            expected=sorted(cores),
+            got=sorted(coefficients),
+        )
+    out_channels = 0
+    for name, (rows, columns) in coefficient_shapes(plan, in_channels, 1).items():
+        got = tuple(coefficients[name].shape)
+        out_channels = out_channels or got[1] // columns
+        if got != (rows, columns * out_channels):
+            raise SpecError(
+                f"coefficients of the wrong shape for core {name!r}",
+                expected=f"{(rows, columns * max(out_channels, 1))} for {in_channels} input channels",
+                got=got,
+                remedy="give the input the number of channels the layer was made for",
+            )
+    return out_channels
+
+
+def _common_channels(space: WeightSpace, leaves: Sequence[Any]) -> int:
+    channels = [leaf.shape[-1] for leaf in leaves]
+    for leaf, found in zip(space.leaves, channels, strict=True):
+        if found != channels[0]:
+            raise SpecError(
+                "leaves with different numbers of channels",
+                path=leaf.path,
+                expected=f"{channels[0]} channels, as at {space.leaves[0].path!r}",
+                got=f"{found} channels",
+            )
+    return channels[0]
+
+
+# --- reduce --------------------------------------------------------------------------------
+
+
+def _reduce(plan: Plan, leaves: Sequence[Any]) -> dict[tuple[int, View], Array]:
+    """Every feature of every stack, each from the cheapest finer one."""
+    blocks = [
+        block.fold(part)
+        for layout, leaf in zip(plan.in_space.layouts, leaves, strict=True)
+        for block, part in zip(layout.blocks, layout.split(leaf), strict=True)
+    ]
+    features = {}
+    for index, views in views_used(plan, "in").items():
+        stack = plan.in_stacks[index]
+        arrays = {_whole(stack): _gather(stack, blocks)}
+        for view, step in stack.steps(views):
+            arrays[view] = _read(stack, step, arrays[step.source])
+        features.update({(index, view): arrays[view] for view in views})
+    return features
+
+
+def _whole(stack: Stack) -> View:
+    return View(tuple((i,) for i in range(len(stack.labels))), ())
+
+
+def _gather(stack: Stack, blocks: Sequence[Array]) -> Array:
+    """The stack's blocks side by side along channels."""
+    parts = []
+    for block, order in zip(stack.blocks, stack.orders, strict=True):
+        parts.append(_transpose(blocks[block], [order[i] for i in stack.axis_order]))
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1)
+
+
+def _transpose(array: Array, order: Sequence[int]) -> Array:
+    """Transpose all axes but the channels."""
+    if list(order) == list(range(len(order))):
+        return array
+    return jnp.transpose(array, (*order, len(order)))
+
+
+def _read(stack: Stack, step: Step, source: Array) -> Array:
+    axes = stack.axes(step.source)
+    if step.mean is not None:
+        return jnp.mean(source, axis=axes.index(step.mean))
+    assert step.diagonal is not None
+    first, second = sorted(axes.index(group) for group in step.diagonal)
+    size = source.shape[first]
+    source = jnp.moveaxis(source, second, first + 1)
+    # A diagonal is every (size + 1)-th entry of the two axes flattened: a strided slice, whose
+    # transpose is a padding. Both cost no more than what they read or write.
+    flat = source.reshape(*source.shape[:first], size * size, *source.shape[first + 2 :])
+    return jax.lax.slice_in_dim(flat, 0, size * size, stride=size + 1, axis=first)
+
+
+# --- mix -----------------------------------------------------------------------------------
+
+
+def _mix(
+    plan: Plan,
+    coefficients: Mapping[str, Array],
+    features: Mapping[tuple[int, View], Array],
+    out_channels: int,
+) -> dict[tuple[int, View], Array]:
+    """One product per core; its columns, cut into targets."""
+    contributions = {}
+    for core in plan.cores:
+        matrix = coefficients[core.name]
+        if core.allowed is not None:
+            matrix = matrix * jnp.asarray(_mask(plan, core, matrix.shape), matrix.dtype)
+        mixed = _mix_core(plan, core, matrix, features)
+        start = 0
+        for target in core.targets:
+            stack = plan.out_stacks[target.stack]
+            stop = start + stack.width * out_channels
+            part = jax.lax.slice_in_dim(mixed, start, stop, axis=-1)
+            contributions[target.stack, target.view] = _transpose(
+                part, [target.view.kept.index(group) for group in stack.axes(target.view)]
+            )
+            start = stop
+    return contributions
+
+
+def _mix_core(
+    plan: Plan, core: Core, matrix: Array, features: Mapping[tuple[int, View], Array]
+) -> Array:
+    """The core's features times its matrix, axes in canonical order."""
+    arrays = []
+    for feature in core.features:
+        axes = plan.in_stacks[feature.stack].axes(feature.view)
+        order = [axes.index(group) for group in feature.view.kept]
+        arrays.append(_transpose(features[feature.stack, feature.view], order))
+    rows = sum(array.shape[-1] for array in arrays)
+    columns = matrix.shape[1]
+    joined = arrays[0] if len(arrays) == 1 else jnp.concatenate(arrays, axis=-1)
+    if len(core.matchings) == 1:
+        return joined @ matrix
+    if rows < columns:  # transpose the features
+        turned = [_transpose(joined, matching) for matching in core.matchings]
+        return jnp.concatenate(turned, axis=-1) @ matrix
+    # Transpose the results: they are no larger, and the sum fuses with the embedding.
+    wide = matrix.reshape(len(core.matchings), rows, columns)
+    mixed = joined @ jnp.moveaxis(wide, 0, 1).reshape(rows, -1)
+    parts = jnp.split(mixed, len(core.matchings), axis=-1)
+    turned = [_transpose(part, m) for part, m in zip(parts, core.matchings, strict=True)]
+    return sum(turned[1:], start=turned[0])
+
+
+def _mask(plan: Plan, core: Core, shape: tuple[int, int]) -> np.ndarray:
+    """The entries of a core's matrix that are terms."""
+    allowed = np.array(core.allowed)
+    in_widths = np.array([plan.in_stacks[f.stack].width for f in core.features])
+    out_widths = np.array([plan.out_stacks[t.stack].width for t in core.targets])
+    in_channels = shape[0] // (len(core.matchings) * in_widths.sum())
+    out_channels = shape[1] // out_widths.sum()
+    mask = np.repeat(allowed, in_widths * in_channels, axis=1)
+    return np.repeat(mask, out_widths * out_channels, axis=2).reshape(shape)
+
+
+# --- embed ---------------------------------------------------------------------------------
+
+
+def _embed(
+    plan: Plan,
+    contributions: Mapping[tuple[int, View], Array],
+    bias: Array | None,
+    out_channels: int,
+) -> PyTree:
+    """Add all targets up, coarse ones into finer ones, and undo the stacking."""
+    blocks: dict[int, Array] = {}
+    for index, views in views_used(plan, "out").items():
+        stack = plan.out_stacks[index]
+        arrays = {v: contributions[index, v] for v in views if (index, v) in contributions}
+        if bias is not None:
+            constant = constant_view(stack.labels)
+            _add(arrays, constant, _stack_bias(plan, stack, bias))
+        for view, step in reversed(stack.steps(views)):
+            if view in arrays:
+                _add(arrays, step.source, _write(stack, step, arrays[view]))
+        whole = arrays.get(_whole(stack))
+        if whole is None:
+            sizes = [stack.labels[i].size for i in stack.axis_order]
+            whole = jnp.zeros((*sizes, stack.width * out_channels))
+        blocks.update(_scatter(stack, whole, out_channels))
+    leaves, start = [], 0
+    for layout in plan.out_space.layouts:
+        parts = [
+            block.unfold(blocks[start + i]) for i, block in enumerate(layout.blocks)
+        ]
+        leaves.append(layout.join(parts))
+        start += len(parts)
+    return plan.out_space.unflatten(leaves)
+
+
+def _add(arrays: dict[View, Array], view: View, value: Array) -> None:
+    if view not in arrays:
+        arrays[view] = value
+        return
+    # Operands from broadcasts have axes of size one.
+    arrays[view] = jnp.add(*jnp.broadcast_arrays(arrays[view], value))
+
+
+def _write(stack: Stack, step: Step, coarse: Array) -> Array:
+    """The transpose of `_read`, up to the mean's scale: broadcast, or place on a diagonal."""
+    axes = stack.axes(step.source)
+    if step.mean is not None:
+        axis = axes.index(step.mean)
+        size = stack.labels[step.mean[0]].size
+        shape = (*coarse.shape[:axis], size, *coarse.shape[axis:])
+        return jnp.broadcast_to(jnp.expand_dims(coarse, axis), shape)
+    assert step.diagonal is not None
+    first, second = sorted(axes.index(group) for group in step.diagonal)
+    size = coarse.shape[first]
+    padding = [(0, 0, size if axis == first else 0) for axis in range(coarse.ndim)]
+    flat = jax.lax.pad(coarse, jnp.zeros((), coarse.dtype), padding)
+    square = flat.reshape(*flat.shape[:first], size, size, *flat.shape[first + 1 :])
+    return jnp.moveaxis(square, first + 1, second)
+
+
+def _stack_bias(plan: Plan, stack: Stack, bias: Array) -> Array:
+    """The bias of each of the stack's channels."""
+    leaves = [plan.out_space.blocks[block].leaf for block in stack.blocks]
+    repeated = np.repeat(leaves, stack.widths)
+    return bias[repeated].reshape(-1)
+
+
+def _scatter(stack: Stack, whole: Array, channels: int) -> dict[int, Array]:
+    """The inverse of `_gather`."""
+    blocks, start = {}, 0
+    for block, order, width in zip(stack.blocks, stack.orders, stack.widths, strict=True):
+        stop = start + width * channels
+        part = jax.lax.slice_in_dim(whole, start, stop, axis=-1)
+        held = [order[i] for i in stack.axis_order]
+        blocks[block] = _transpose(part, [held.index(i) for i in range(len(held))])
+        start = stop
+    return blocks
