@@ -1,14 +1,16 @@
 """The paper's layer taken literally, to test against and to measure against.
 
-Every term is built at the size of the output, one after another, and multiplied by its
-channel matrix there (eq. 15 and 17). Partitions are enumerated independently of `unf.basis`.
+One term after another, for every pair of leaves: its entries are placed in the output's axes,
+multiplied by its channel matrix there and added to the output (eq. 15 and 17). Axes a term is
+constant along stay of size one until the addition, as in the authors' code, whose work this is.
+Partitions are enumerated independently of `unf.basis`.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, PyTree
 
 from ..basis import Plan, Term, core_terms
@@ -45,31 +47,32 @@ def valid_partitions(source: Block, target: Block) -> Iterator[Partition]:
             yield tuple(sorted(tuple(sorted(subset)) for subset in subsets))
 
 
-def literal_term(term: Term, source: Block, target: Block, x: Array) -> Array:
-    """E(X) of eq. 15 at the size of the output, with means for sums; channels last."""
-    place = {index: number for number, group in enumerate(term.partition) for index in group}
+def literal_term(partition: Partition, source: Block, target: Block, x: Array) -> Array:
+    """E(X) of eq. 15 with means for sums: the output's axes, size one where constant, channels."""
+    place = {index: number for number, group in enumerate(partition) for index in group}
     inputs = [place["i", i] for i in range(len(source.labels))]
     outputs = [place["o", i] for i in range(len(target.labels))]
-    kept = [number for number in dict.fromkeys(outputs) if number in inputs]
-    channel = len(term.partition)
-    averaged = {n: source.labels[inputs.index(n)].size for n in inputs if n not in outputs}
-    reduced = jnp.einsum(x, [*inputs, channel], [*kept, channel])
-    reduced = reduced / np.prod(list(averaged.values()), initial=1.0).astype(reduced.dtype)
-    # Axes of the output: the first index of each group carries it, further ones a diagonal.
+    # Diagonals of the input: X[a, a, c] -> X[a, c].
+    while (twice := next((n for n in inputs if inputs.count(n) > 1), None)) is not None:
+        first = inputs.index(twice)
+        second = inputs.index(twice, first + 1)
+        x = jnp.moveaxis(jnp.diagonal(x, axis1=first, axis2=second), -1, first)
+        del inputs[second]
+    x = jnp.mean(x, axis=[i for i, n in enumerate(inputs) if n not in outputs])
+    kept = [number for number in inputs if number in outputs]
+    # The first index of a group of outputs carries it; further ones make a diagonal.
     first = [outputs.index(number) for number in kept]
-    shape = [1] * len(outputs) + [x.shape[-1]]
-    for position, number in zip(first, kept, strict=True):
-        shape[position] = reduced.shape[kept.index(number)]
-    order = sorted(range(len(kept)), key=lambda i: first[i])
-    placed = jnp.transpose(reduced, (*order, len(kept))).reshape(shape)
+    order = sorted(range(len(kept)), key=first.__getitem__)
     sizes = [label.size for label in target.labels]
-    placed = jnp.broadcast_to(placed, (*sizes, x.shape[-1]))
+    shape = [size if i in first else 1 for i, size in enumerate(sizes)]
+    x = jnp.transpose(x, (*order, len(kept))).reshape(*shape, x.shape[-1])
     for i, number in enumerate(outputs):
         if (j := outputs.index(number)) < i:
-            shape = [sizes[a] if a in (i, j) else 1 for a in range(len(sizes))] + [1]
-            mask = jnp.eye(sizes[i], dtype=x.dtype).reshape(shape)
-            placed = placed * jnp.broadcast_to(mask, placed.shape)
-    return placed
+            shape = [size if a in (i, j) else x.shape[a] for a, size in enumerate(sizes)]
+            x = jnp.broadcast_to(x, (*shape, x.shape[-1]))
+            axes = [jax.lax.broadcasted_iota(jnp.int32, x.shape, axis) for axis in (i, j)]
+            x = jnp.where(axes[0] == axes[1], x, jnp.zeros((), x.dtype))
+    return x
 
 
 def literal_layer(plan: Plan, coefficients: Mapping[str, Array], x: PyTree, bias: Any = None):
@@ -103,7 +106,8 @@ def literal_layer(plan: Plan, coefficients: Mapping[str, Array], x: PyTree, bias
                         continue
                     term = known[partition]
                     matrix = coefficients[term.core][term.slices(channels, out_channels)]
-                    total = total + literal_term(term, source, target, parts[s]) @ matrix
+                    entries = literal_term(partition, source, target, parts[s]) @ matrix
+                    total = total + jnp.broadcast_to(entries, total.shape)
             blocks.append(target.unfold(total))
         start += len(blocks)
         leaf = layout.join(blocks)
