@@ -128,7 +128,12 @@ def _gather(stack: Stack, blocks: Sequence[Array]) -> Array:
     parts = []
     for block, order in zip(stack.blocks, stack.orders, strict=True):
         parts.append(_transpose(blocks[block], [order[i] for i in stack.axis_order]))
-    return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1)
+    # The barrier keeps the compiler from concatenating again for every reader.
+    return parts[0] if len(parts) == 1 else _once(jnp.concatenate(parts, axis=-1))
+
+
+def _once(array: Array) -> Array:
+    return jax.lax.optimization_barrier(array)
 
 
 def _transpose(array: Array, order: Sequence[int]) -> Array:
@@ -189,20 +194,15 @@ def _mix_core(
         axes = plan.in_stacks[feature.stack].axes(feature.view)
         order = [axes.index(group) for group in feature.view.kept]
         arrays.append(_transpose(features[feature.stack, feature.view], order))
-    rows = sum(array.shape[-1] for array in arrays)
-    columns = matrix.shape[1]
     joined = arrays[0] if len(arrays) == 1 else jnp.concatenate(arrays, axis=-1)
-    if len(core.matchings) == 1:
-        return joined @ matrix
-    if rows < columns:  # transpose the features
-        turned = [_transpose(joined, matching) for matching in core.matchings]
-        return jnp.concatenate(turned, axis=-1) @ matrix
-    # Transpose the results: they are no larger, and the sum fuses with the embedding.
-    wide = matrix.reshape(len(core.matchings), rows, columns)
-    mixed = joined @ jnp.moveaxis(wide, 0, 1).reshape(rows, -1)
-    parts = jnp.split(mixed, len(core.matchings), axis=-1)
-    turned = [_transpose(part, m) for part, m in zip(parts, core.matchings, strict=True)]
-    return sum(turned[1:], start=turned[0])
+    matrices = matrix.reshape(len(core.matchings), joined.shape[-1], matrix.shape[1])
+    total = joined @ matrices[0]
+    for matching, part in zip(core.matchings[1:], matrices[1:], strict=True):
+        if part.shape[0] <= part.shape[1]:
+            total += _transpose(joined, matching) @ part
+        else:
+            total += _transpose(joined @ part, matching)
+    return total
 
 
 def _mask(plan: Plan, core: Core, shape: tuple[int, int]) -> np.ndarray:
@@ -269,11 +269,12 @@ def _write(stack: Stack, step: Step, coarse: Array) -> Array:
         return jnp.broadcast_to(jnp.expand_dims(coarse, axis), shape)
     assert step.diagonal is not None
     first, second = sorted(axes.index(group) for group in step.diagonal)
-    size = coarse.shape[first]
-    padding = [(0, 0, size if axis == first else 0) for axis in range(coarse.ndim)]
-    flat = jax.lax.pad(coarse, jnp.zeros((), coarse.dtype), padding)
-    square = flat.reshape(*flat.shape[:first], size, size, *flat.shape[first + 1 :])
-    return jnp.moveaxis(square, first + 1, second)
+    shape = (*coarse.shape[:second], coarse.shape[first], *coarse.shape[second:])
+    square = jnp.broadcast_to(jnp.expand_dims(coarse, second), shape)
+    # A comparison of indices is computed on the fly where the result is added; a padding or
+    # a scatter would be stored at full size.
+    rows, columns = (jax.lax.broadcasted_iota(jnp.int32, shape, axis) for axis in (first, second))
+    return jnp.where(rows == columns, square, jnp.zeros((), coarse.dtype))
 
 
 def _stack_bias(plan: Plan, stack: Stack, bias: Array) -> Array:
