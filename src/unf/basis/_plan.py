@@ -133,6 +133,13 @@ class Plan:
         """|B|, the number of terms (eq. 10)."""
         return sum(int(self.term_counts(core).sum()) for core in self.cores)
 
+    def axis_order(self, core: Core) -> tuple[int, ...]:
+        """The order in which a core's axes are held: that of the stack it is the whole of."""
+        for stack in (*self.in_stacks, *self.out_stacks):
+            if stack.labels == core.labels:
+                return stack.axis_order
+        return tuple(range(len(core.labels)))
+
     def term_counts(self, core: Core) -> np.ndarray:
         """Terms of a core for each pair of a feature and a target, over all blocks."""
         sources = np.array([len(self.in_stacks[f.stack].blocks) for f in core.features])

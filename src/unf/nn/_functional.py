@@ -172,36 +172,43 @@ def _mix(
         matrix = coefficients[core.name]
         if core.allowed is not None:
             matrix = matrix * jnp.asarray(_mask(plan, core, matrix.shape), matrix.dtype)
-        mixed = _mix_core(plan, core, matrix, features)
+        held = plan.axis_order(core)
+        mixed = _mix_core(plan, core, held, matrix, features)
         start = 0
         for target in core.targets:
             stack = plan.out_stacks[target.stack]
             stop = start + stack.width * out_channels
             part = jax.lax.slice_in_dim(mixed, start, stop, axis=-1)
+            positions = [target.view.kept.index(group) for group in stack.axes(target.view)]
             contributions[target.stack, target.view] = _transpose(
-                part, [target.view.kept.index(group) for group in stack.axes(target.view)]
+                part, [held.index(position) for position in positions]
             )
             start = stop
     return contributions
 
 
 def _mix_core(
-    plan: Plan, core: Core, matrix: Array, features: Mapping[tuple[int, View], Array]
+    plan: Plan,
+    core: Core,
+    held: tuple[int, ...],
+    matrix: Array,
+    features: Mapping[tuple[int, View], Array],
 ) -> Array:
-    """The core's features times its matrix, axes in canonical order."""
+    """The core's features times its matrix, axes in the order `held`."""
     arrays = []
     for feature in core.features:
         axes = plan.in_stacks[feature.stack].axes(feature.view)
-        order = [axes.index(group) for group in feature.view.kept]
+        order = [axes.index(feature.view.kept[i]) for i in held]
         arrays.append(_transpose(features[feature.stack, feature.view], order))
     joined = arrays[0] if len(arrays) == 1 else jnp.concatenate(arrays, axis=-1)
     matrices = matrix.reshape(len(core.matchings), joined.shape[-1], matrix.shape[1])
     total = joined @ matrices[0]
     for matching, part in zip(core.matchings[1:], matrices[1:], strict=True):
-        if part.shape[0] <= part.shape[1]:
-            total += _transpose(joined, matching) @ part
+        order = [held.index(matching[i]) for i in held]
+        if part.shape[0] <= part.shape[1]:  # transpose whichever is smaller
+            total += _transpose(joined, order) @ part
         else:
-            total += _transpose(joined @ part, matching)
+            total += _transpose(joined @ part, order)
     return total
 
 
