@@ -1,11 +1,14 @@
 """Algorithm 1: partitions, terms, and the plan that runs them fast. No parameters, no arrays."""
 
+from ._cost import Cost, CostReport, core_parameters, cost_report
 from ._plan import Core, Plan, Port, Stack, count_terms, make_plan, views_used
 from ._terms import Term, core_terms, terms
 from ._views import Step, View, constant_view
 
 __all__ = [
     "Core",
+    "Cost",
+    "CostReport",
     "Plan",
     "Port",
     "Stack",
@@ -13,7 +16,9 @@ __all__ = [
     "Term",
     "View",
     "constant_view",
+    "core_parameters",
     "core_terms",
+    "cost_report",
     "count_terms",
     "make_plan",
     "terms",

@@ -117,9 +117,12 @@ class Core:
         return prod(label.size for label in self.labels)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Plan:
-    """How to compute every equivariant linear map from one weight space to another."""
+    """How to compute every equivariant linear map from one weight space to another.
+
+    Two plans are equal if they are between the same spaces; `make_plan` keeps one of each.
+    """
 
     in_space: WeightSpace
     out_space: WeightSpace
@@ -127,6 +130,15 @@ class Plan:
     in_stacks: tuple[Stack, ...]
     out_stacks: tuple[Stack, ...]
     cores: tuple[Core, ...]
+
+    def _key(self) -> tuple:
+        return (self.in_space, self.out_space, self.minimal)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Plan) and self._key() == other._key())
+
+    def __hash__(self) -> int:
+        return hash(self._key())
 
     @cached_property
     def num_terms(self) -> int:

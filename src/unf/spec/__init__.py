@@ -1,8 +1,8 @@
 """Which axes of which weight tensors permute together."""
 
-from ._blocks import Block, Label
+from ._blocks import Block, Label, base_name
 from ._errors import SpecError, SymmetryError
-from ._grammar import Axis, Concat, Name, Number, Product, format_axes, parse_leaf
+from ._grammar import Axis, Concat, Name, Number, Product, format_axes, parse_leaf, parse_name
 from ._space import Leaf, Permutation, WeightSpace
 from ._verify import SymmetryReport, verify
 
@@ -20,7 +20,9 @@ __all__ = [
     "SymmetryError",
     "SymmetryReport",
     "WeightSpace",
+    "base_name",
     "format_axes",
     "parse_leaf",
+    "parse_name",
     "verify",
 ]

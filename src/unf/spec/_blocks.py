@@ -36,45 +36,53 @@ class Label:
 
 
 @dataclass(frozen=True)
+class Atom:
+    """One axis of a block in stored order, permuted or fixed; anonymous ones have no name."""
+
+    name: str | None
+    size: int
+    permuted: bool
+
+
+@dataclass(frozen=True)
 class Block:
     """A labelled tensor cut out of a leaf.
 
     Attributes:
         leaf: the position of the leaf it is part of.
-        atoms: name and size of each axis in stored order; the name of a fixed axis is None.
+        atoms: its axes in stored order.
         indices: for a block at one index of fixed axes, those axes and the index.
     """
 
     leaf: int
-    atoms: tuple[tuple[str | None, int], ...]
+    atoms: tuple[Atom, ...]
     indices: tuple[tuple[str, int], ...] = ()
 
     @cached_property
     def permuted(self) -> tuple[int, ...]:
         """Positions of the permuted axes."""
-        return tuple(i for i, (name, _) in enumerate(self.atoms) if name is not None)
+        return tuple(i for i, atom in enumerate(self.atoms) if atom.permuted)
 
     @cached_property
     def fixed(self) -> tuple[int, ...]:
         """Positions of the fixed axes."""
-        return tuple(i for i, (name, _) in enumerate(self.atoms) if name is None)
+        return tuple(i for i, atom in enumerate(self.atoms) if not atom.permuted)
 
     @cached_property
     def width(self) -> int:
         """Elements per index of the permuted axes: how often a channel is repeated."""
-        return prod(self.atoms[i][1] for i in self.fixed)
+        return prod(self.atoms[i].size for i in self.fixed)
 
     @cached_property
     def labels(self) -> tuple[Label, ...]:
         """The permuted axes, in stored order."""
-        names = [self.atoms[i][0] for i in self.permuted]
+        atoms = [self.atoms[i] for i in self.permuted]
+        names = [str(atom.name) for atom in atoms]
         labels = []
-        for position, atom in enumerate(self.permuted):
-            name, size = self.atoms[atom]
-            assert name is not None
+        for position, name in enumerate(names):
             parent = parent_name(name)
             at = find_parent(parent, names, position) if parent else None
-            labels.append(Label(name, size, at))
+            labels.append(Label(name, atoms[position].size, at))
         return tuple(labels)
 
     def fold(self, array: Any) -> Any:
@@ -89,7 +97,7 @@ class Block:
     def unfold(self, array: Any) -> Any:
         """The inverse of `fold`."""
         channels = array.shape[-1] // self.width
-        fixed = [self.atoms[i][1] for i in self.fixed]
+        fixed = [self.atoms[i].size for i in self.fixed]
         array = array.reshape(*array.shape[:-1], *fixed, channels)
         order = (*self.permuted, *self.fixed)
         inverse = [order.index(i) for i in range(len(order))]
@@ -98,7 +106,7 @@ class Block:
         return array
 
 
-def find_parent(parent: str, names: list[str | None], position: int) -> int:
+def find_parent(parent: str, names: list[str], position: int) -> int:
     """The axis that one at `position` is nested in: the only one, or else the nearest before it."""
     found = [i for i, name in enumerate(names) if name == parent]
     before = [i for i in found if i < position]
@@ -128,9 +136,10 @@ class Layout:
             for atoms, indices in self._leaves(axes, ())
         )
 
-    def _atom(self, axis: Axis) -> tuple[str | None, int]:
-        fixed = isinstance(axis, Number) or (isinstance(axis, Name) and axis.fixed)
-        return (None if fixed else str(axis), self._size(axis))
+    def _atom(self, axis: Axis) -> Atom:
+        if isinstance(axis, Name):
+            return Atom(axis.path, self._size(axis), not axis.fixed)
+        return Atom(None, self._size(axis), False)
 
     def _size(self, axis: Axis) -> int:
         return axis_size(rename(axis, _without_index), self.sizes)

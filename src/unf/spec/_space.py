@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from . import _group
+from . import _group, _json
 from ._blocks import Block, Layout, parent_name
 from ._errors import SpecError
 from ._grammar import Axis, Name, Number, format_axes, names_in, parse_leaf, parse_name, rename
@@ -73,6 +73,8 @@ class WeightSpace:
             SpecError: if the specification does not describe the arrays.
         """
         leaves, treedef = flatten_params(params)
+        if not leaves:
+            raise SpecError("no arrays", expected="at least one", got=repr(params))
         parsed = []
         for leaf_spec, (path, shape) in zip(align(spec, params), leaves, strict=True):
             axes = parse_leaf(leaf_spec, path)
@@ -90,6 +92,13 @@ class WeightSpace:
             for block in layout.blocks:
                 _check_nesting(block, leaf)
         return space
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.treedef, self.leaves, self._sizes))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @cached_property
     def axis_sizes(self) -> dict[str, int]:
@@ -233,6 +242,15 @@ class WeightSpace:
         """The tree with these leaves."""
         return self.treedef.unflatten(leaves)
 
+    def to_json(self) -> str:
+        """A description as JSON, for trees of dicts, lists and tuples; `from_json` reads it."""
+        return _json.dump(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> "WeightSpace":
+        """The space that `to_json` described."""
+        return _json.load(text)
+
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name}={size}" for name, size in self.sizes.items())
         fixed = ", ".join(f"{name}={self.axis_sizes[name]}" for name in self.fixed)
@@ -272,9 +290,9 @@ def _check_fixed(leaves: tuple[Leaf, ...]) -> None:
 
 def _check_nesting(block: Block, leaf: Leaf) -> None:
     """A nested name stands beside the axis it is nested in."""
-    names = [block.atoms[i][0] for i in block.permuted]
+    names = [str(block.atoms[i].name) for i in block.permuted]
     for name in names:
-        parent = parent_name(name or "")
+        parent = parent_name(name)
         if parent and parent not in names:
             raise SpecError(
                 f"{name!r} is nested in {parent!r}, but no axis beside it has that name",

@@ -1,0 +1,80 @@
+"""The statistics baseline of Unterthiner et al. (2020)."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from ..nn import resolve_activation
+from ..spec import WeightSpace
+
+_QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+def leaf_statistics(space: WeightSpace, x: PyTree) -> Float[Array, " features"]:
+    """Mean, variance and the 0, 25, 50, 75 and 100 % quantiles of every leaf and channel."""
+    features = []
+    for leaf in space.flatten(x, channels=True):
+        entries = leaf.reshape(-1, leaf.shape[-1])
+        quantiles = jnp.quantile(entries, jnp.asarray(_QUANTILES, entries.dtype), axis=0)
+        moments = jnp.stack([jnp.mean(entries, axis=0), jnp.var(entries, axis=0)])
+        features.append(jnp.concatenate([moments, quantiles]).reshape(-1))
+    return jnp.concatenate(features)
+
+
+class StatNN(eqx.Module):
+    """An MLP on seven statistics of every weight tensor (§4.1), a strong invariant baseline."""
+
+    head: eqx.nn.MLP
+    space: WeightSpace = eqx.field(static=True)
+    in_channels: int = eqx.field(static=True)
+    activation: Any = eqx.field(static=True)
+
+    def __init__(
+        self,
+        space: WeightSpace,
+        in_channels: int,
+        out_size: int,
+        *,
+        key: PRNGKeyArray,
+        mlp_width: int = 600,
+        mlp_layers: int = 6,
+        activation: Any = "relu",
+    ):
+        """Make a model; the defaults are the paper's.
+
+        Args:
+            space: the weight space of the input.
+            in_channels: channels of the input.
+            out_size: length of the output vector.
+            key: draws the weights.
+            mlp_width: width of the MLP.
+            mlp_layers: linear layers of the MLP.
+            activation: a name in `jax.nn` or a callable; only named ones can be saved.
+        """
+        self.space, self.in_channels, self.activation = space, in_channels, activation
+        features = (2 + len(_QUANTILES)) * len(space.leaves) * in_channels
+        self.head = eqx.nn.MLP(
+            int(np.int64(features)),
+            out_size,
+            mlp_width,
+            depth=mlp_layers - 1,
+            activation=resolve_activation(activation),
+            key=key,
+        )
+
+    def __call__(self, x: PyTree) -> Float[Array, " out_size"]:
+        """A vector that permuting the weights does not change."""
+        return self.head(leaf_statistics(self.space, x))
+
+    def config(self) -> dict[str, Any]:
+        """The arguments to make a model of this shape again."""
+        return {
+            "in_channels": self.in_channels,
+            "out_size": self.head.out_size,
+            "mlp_width": self.head.width_size,
+            "mlp_layers": self.head.depth + 1,
+            "activation": self.activation,
+        }

@@ -1,0 +1,69 @@
+"""From weight-space features to a vector that no permutation changes."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from ..spec import WeightSpace
+
+_EPSILON = 1e-12
+
+STATISTICS: dict[str, Callable[[Array], Array]] = {
+    "mean": lambda x: jnp.mean(x, axis=0),
+    "var": lambda x: jnp.var(x, axis=0),
+    # A leaf of one entry has no spread; the root's slope at zero is infinite.
+    "std": lambda x: jnp.sqrt(jnp.var(x, axis=0) + _EPSILON),
+    "min": lambda x: jnp.min(x, axis=0),
+    "max": lambda x: jnp.max(x, axis=0),
+}
+
+
+class InvariantPool(eqx.Module):
+    """Statistics of every leaf, side by side (§2, eq. 7).
+
+    The paper's pooling, the mean over everything, is the default.
+    """
+
+    space: WeightSpace = eqx.field(static=True)
+    statistics: tuple[str, ...] = eqx.field(static=True)
+    keep_fixed: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        space: WeightSpace,
+        *,
+        statistics: tuple[str, ...] = ("mean",),
+        keep_fixed: bool = False,
+    ):
+        """Make a pooling.
+
+        Args:
+            space: the weight space of the input.
+            statistics: any of "mean", "var", "std", "min", "max".
+            keep_fixed: pool over permuted axes only, so that every index of the fixed ones
+                gives features of its own, as invariance allows.
+        """
+        unknown = [name for name in statistics if name not in STATISTICS]
+        if unknown or not statistics:
+            raise ValueError(f"statistics are {statistics}; expected some of {list(STATISTICS)}")
+        self.space, self.statistics, self.keep_fixed = space, tuple(statistics), keep_fixed
+
+    def out_size(self, channels: int) -> int:
+        """The length of the result for inputs with that many channels."""
+        groups = [block.width for block in self.space.blocks]
+        return channels * len(self.statistics) * (sum(groups) if self.keep_fixed else len(self.space.leaves))
+
+    def __call__(self, x: PyTree) -> Float[Array, " features"]:
+        """Pool features: leaf by leaf, statistic by statistic, channel by channel."""
+        leaves = self.space.flatten(x, channels=True)
+        sets = []
+        for layout, leaf in zip(self.space.layouts, leaves, strict=True):
+            if not self.keep_fixed:
+                sets.append(leaf.reshape(-1, leaf.shape[-1]))
+                continue
+            for block, part in zip(layout.blocks, layout.split(leaf), strict=True):
+                folded = block.fold(part)
+                sets.append(folded.reshape(-1, folded.shape[-1]))
+        return jnp.concatenate([STATISTICS[name](x) for x in sets for name in self.statistics])

@@ -1,0 +1,102 @@
+"""Positional encodings: telling apart the indices of axes that a layer would permute."""
+
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from ..spec import Block, SpecError, WeightSpace, base_name, parse_name
+
+
+class PositionalEncoding(eqx.Module):
+    """Add to every entry an encoding of its index along chosen axes (§2, example 3).
+
+    The paper permutes everything and leaves it to positional encodings to tell apart what
+    should not be permuted: filter positions, inputs, outputs. Encodings of several axes, or of
+    several occurrences of one, add up. They are appended as new channels, zero for leaves
+    without such an axis, or added to the channels there are.
+    """
+
+    tables: dict[str, Float[Array, "size channels"]]
+    space: WeightSpace = eqx.field(static=True)
+    learned: bool = eqx.field(static=True)
+    mode: Literal["concat", "add"] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        space: WeightSpace,
+        channels: int,
+        *,
+        axes: tuple[str | int, ...] = (),
+        kind: Literal["sinusoidal", "learned"] = "sinusoidal",
+        mode: Literal["concat", "add"] = "concat",
+        key: PRNGKeyArray | None = None,
+        dtype: Any = jnp.float32,
+    ):
+        """Make an encoding.
+
+        Args:
+            space: the weight space of the features.
+            channels: channels of the encoding; with `mode="add"`, those of the features.
+            axes: names of the axes to encode, by default every fixed one.
+            kind: sinusoidal, or a learned table that starts as N(0, 1).
+            mode: whether to append the encoding's channels or add to those there are.
+            key: draws a learned table.
+            dtype: of the tables.
+        """
+        if kind not in ("sinusoidal", "learned") or mode not in ("concat", "add"):
+            raise ValueError(f"unknown kind {kind!r} or mode {mode!r} of positional encoding")
+        if kind == "learned" and key is None:
+            raise ValueError("a learned positional encoding needs key=")
+        names = [parse_name(axis) for axis in axes] or list(space.fixed)
+        unknown = [name for name in names if name not in space.axis_sizes]
+        if unknown or not names:
+            raise SpecError(
+                "no such axes to encode",
+                expected=f"some of {list(space.axis_sizes)}",
+                got=unknown or "a space without fixed axes, and no axes=",
+            )
+        self.space, self.learned, self.mode = space, kind == "learned", mode
+        self.tables = {}
+        for i, name in enumerate(names):
+            shape = (space.axis_sizes[name], channels)
+            if key is not None and self.learned:
+                self.tables[name] = jax.random.normal(jax.random.fold_in(key, i), shape, dtype)
+            else:
+                self.tables[name] = jnp.asarray(sinusoids(*shape), dtype)
+
+    def __call__(self, x: PyTree) -> PyTree:
+        """Encode features with a trailing channel axis."""
+        leaves = self.space.flatten(x, channels=True)
+        out = []
+        for layout, leaf in zip(self.space.layouts, leaves, strict=True):
+            code = layout.join([self._encode(block) for block in layout.blocks])
+            code = code.astype(leaf.dtype)
+            out.append(leaf + code if self.mode == "add" else jnp.concatenate([leaf, code], -1))
+        return self.space.unflatten(out)
+
+    def _encode(self, block: Block) -> Array:
+        """The encoding of one block, its axes in stored order."""
+        tables = self.tables if self.learned else jax.lax.stop_gradient(self.tables)
+        like = next(iter(tables.values()))
+        code = jnp.zeros((*(atom.size for atom in block.atoms), like.shape[1]), like.dtype)
+        for name, index in block.indices:
+            if name in tables:
+                code += jnp.broadcast_to(tables[name][index], code.shape)
+        for axis, atom in enumerate(block.atoms):
+            name = base_name(atom.name or "")
+            if name in tables:
+                shape = [1] * len(block.atoms) + [like.shape[1]]
+                shape[axis] = atom.size
+                code += jnp.broadcast_to(tables[name].reshape(shape), code.shape)
+        return code
+
+
+def sinusoids(size: int, channels: int) -> np.ndarray:
+    """Sines and cosines of each index, at wavelengths from 2π to that of the whole axis."""
+    frequencies = 1 / np.geomspace(1, max(size, 2) / np.pi, -(-channels // 2))
+    angles = np.arange(size)[:, None] * frequencies
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)[:, :channels]
