@@ -142,7 +142,7 @@ class Plan:
 
     @cached_property
     def num_terms(self) -> int:
-        """|B|, the number of terms (eq. 10)."""
+        """|B|, the number of terms (eq. 20)."""
         return sum(int(self.term_counts(core).sum()) for core in self.cores)
 
     def axis_order(self, core: Core) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ Partition = tuple[tuple[Index, ...], ...]
 
 @dataclass(frozen=True, repr=False)
 class Term:
-    """One basis function E of eq. 15, between one block of the input and one of the output.
+    """One basis function E of eq. 25, between one block of the input and one of the output.
 
     Attributes:
         source: path of the input leaf; `source_block` its block's position in the space.
@@ -22,8 +22,10 @@ class Term:
         partition: groups of indices; ("o", 0) is the output's first permuted axis, ("i", 0)
             the input's.
         core: the name of the core whose matrix holds the coefficients.
-        row, column: where they start in that matrix, per channel.
-        rows, columns: how many there are, per channel (the sizes of fixed axes).
+        row: the first of its rows in that matrix, per channel.
+        column: the first of its columns, per channel.
+        rows: how many rows, per channel: the size of the input's fixed axes.
+        columns: how many columns, per channel: the size of the output's fixed axes.
     """
 
     source: str
@@ -40,7 +42,7 @@ class Term:
     @cached_property
     def formula(self) -> str:
         """The term as an equation, a letter for each group: `E[a,b] = mean_c X[a,c]`."""
-        ordered = sorted(self.partition, key=lambda group: [("oi".index(s), p) for s, p in group])
+        ordered = sorted(self.partition, key=lambda g: sorted(("oi".index(s), p) for s, p in g))
         letter = {
             index: _letter(i) for i, group in enumerate(ordered) for index in group
         }

@@ -79,8 +79,10 @@ def load_model(
     return _fill(skeleton, arrays, path)
 
 
-def _skeleton(description: dict[str, Any], path: Any) -> Any:
+def _skeleton(description: Any, path: Any) -> Any:
     """The model's structure, with shapes in place of arrays."""
+    if not isinstance(description, dict):
+        raise ValueError(f"{path}: the description is not a JSON object")
     if description.get("format") != FORMAT:
         raise ValueError(
             f"{path}: format {description.get('format')}; this version of unf reads {FORMAT}"
@@ -88,13 +90,18 @@ def _skeleton(description: dict[str, Any], path: Any) -> Any:
     kind = _KINDS.get(description.get("kind", ""))
     if kind is None:
         raise ValueError(f"{path}: unknown kind of model {description.get('kind')!r}")
-    space = WeightSpace.from_json(description["space"])
-    config = dict(description["config"])
-    if "out_space" in description:
-        config["out_space"] = WeightSpace.from_json(description["out_space"])
-    if "statistics" in config:
-        config["statistics"] = tuple(config["statistics"])
-    return eqx.filter_eval_shape(kind, space, **config, key=jax.random.key(0))
+    spaces = {
+        name: WeightSpace.from_json(description.get(name, ""))
+        for name in ("space", "out_space")
+        if name == "space" or name in description
+    }
+    try:
+        config = {**description["config"], **spaces}
+        if "statistics" in config:
+            config["statistics"] = tuple(config["statistics"])
+        return eqx.filter_eval_shape(kind, **config, key=jax.random.key(0))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path}: a {kind.__name__} cannot be made from this: {error}") from error
 
 
 def _named_arrays(model: Any) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
     X_f = reductions of the input,  Y_t = Σ_f X_f K_ft per core,  output = Σ_t embedding of Y_t
 
-which is eq. 17 summed over all pairs of leaves, with each reduction computed once, each core
+which is eq. 30 summed over all pairs of leaves, with each reduction computed once, each core
 one matrix product and nothing of output size built but the output.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -128,12 +128,7 @@ def _gather(stack: Stack, blocks: Sequence[Array]) -> Array:
     parts = []
     for block, order in zip(stack.blocks, stack.orders, strict=True):
         parts.append(_transpose(blocks[block], [order[i] for i in stack.axis_order]))
-    # The barrier keeps the compiler from concatenating again for every reader.
-    return parts[0] if len(parts) == 1 else _once(jnp.concatenate(parts, axis=-1))
-
-
-def _once(array: Array) -> Array:
-    return jax.lax.optimization_barrier(array)
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1)
 
 
 def _transpose(array: Array, order: Sequence[int]) -> Array:
@@ -148,13 +143,7 @@ def _read(stack: Stack, step: Step, source: Array) -> Array:
     if step.mean is not None:
         return jnp.mean(source, axis=axes.index(step.mean))
     assert step.diagonal is not None
-    first, second = sorted(axes.index(group) for group in step.diagonal)
-    size = source.shape[first]
-    source = jnp.moveaxis(source, second, first + 1)
-    # A diagonal is every (size + 1)-th entry of the two axes flattened: a strided slice, whose
-    # transpose is a padding. Both cost no more than what they read or write.
-    flat = source.reshape(*source.shape[:first], size * size, *source.shape[first + 2 :])
-    return jax.lax.slice_in_dim(flat, 0, size * size, stride=size + 1, axis=first)
+    return _diagonal(source, *sorted(axes.index(group) for group in step.diagonal))
 
 
 # --- mix -----------------------------------------------------------------------------------
@@ -201,15 +190,15 @@ def _mix_core(
         order = [axes.index(feature.view.kept[i]) for i in held]
         arrays.append(_transpose(features[feature.stack, feature.view], order))
     joined = arrays[0] if len(arrays) == 1 else jnp.concatenate(arrays, axis=-1)
-    matrices = matrix.reshape(len(core.matchings), joined.shape[-1], matrix.shape[1])
-    total = joined @ matrices[0]
-    for matching, part in zip(core.matchings[1:], matrices[1:], strict=True):
-        order = [held.index(matching[i]) for i in held]
-        if part.shape[0] <= part.shape[1]:  # transpose whichever is smaller
-            total += _transpose(joined, order) @ part
-        else:
-            total += _transpose(joined @ part, order)
-    return total
+    rows, columns = joined.shape[-1], matrix.shape[1]
+    orders = [[held.index(matching[i]) for i in held] for matching in core.matchings]
+    if rows < columns:  # transpose whichever is smaller
+        turned = [_transpose(joined, order) for order in orders]
+        return (turned[0] if len(turned) == 1 else jnp.concatenate(turned, axis=-1)) @ matrix
+    side_by_side = jnp.moveaxis(matrix.reshape(len(orders), rows, columns), 0, 1)
+    mixed = jnp.split(joined @ side_by_side.reshape(rows, -1), len(orders), axis=-1)
+    turned = [_transpose(part, order) for part, order in zip(mixed, orders, strict=True)]
+    return sum(turned[1:], start=turned[0])
 
 
 def _mask(plan: Plan, core: Core, shape: tuple[int, int]) -> np.ndarray:
@@ -275,13 +264,7 @@ def _write(stack: Stack, step: Step, coarse: Array) -> Array:
         shape = (*coarse.shape[:axis], size, *coarse.shape[axis:])
         return jnp.broadcast_to(jnp.expand_dims(coarse, axis), shape)
     assert step.diagonal is not None
-    first, second = sorted(axes.index(group) for group in step.diagonal)
-    shape = (*coarse.shape[:second], coarse.shape[first], *coarse.shape[second:])
-    square = jnp.broadcast_to(jnp.expand_dims(coarse, second), shape)
-    # A comparison of indices is computed on the fly where the result is added; a padding or
-    # a scatter would be stored at full size.
-    rows, columns = (jax.lax.broadcasted_iota(jnp.int32, shape, axis) for axis in (first, second))
-    return jnp.where(rows == columns, square, jnp.zeros((), coarse.dtype))
+    return _place(coarse, *sorted(axes.index(group) for group in step.diagonal))
 
 
 def _stack_bias(plan: Plan, stack: Stack, bias: Array) -> Array:
@@ -301,3 +284,53 @@ def _scatter(stack: Stack, whole: Array, channels: int) -> dict[int, Array]:
         blocks[block] = _transpose(part, [held.index(i) for i in range(len(held))])
         start = stop
     return blocks
+
+
+# --- diagonals -----------------------------------------------------------------------------
+# Two ways to read a diagonal and two to write one. Values are computed the first way; tangents
+# the second, which is as right and whose transpose, a gradient, is the other's first way. Left
+# alone, a gradient would read or store arrays of full size.
+
+
+def _with_tangent(value: Callable, tangent: Callable) -> Callable:
+    """`value`, a linear function, which is differentiated as `tangent`, the same function."""
+    function = jax.custom_jvp(value, nondiff_argnums=(1, 2))
+    function.defjvp(lambda i, j, x, t: (value(x[0], i, j), tangent(t[0], i, j)))
+    return function
+
+
+def _strided_diagonal(square: Array, first: int, second: int) -> Array:
+    """x[i] = square[i, i]: every (size + 1)-th entry of the two axes flattened."""
+    size = square.shape[first]
+    adjacent = jnp.moveaxis(square, second, first + 1)
+    flat = adjacent.reshape(*adjacent.shape[:first], size * size, *adjacent.shape[first + 2 :])
+    return jax.lax.slice_in_dim(flat, 0, size * size, stride=size + 1, axis=first)
+
+
+def _masked_diagonal(square: Array, first: int, second: int) -> Array:
+    return jnp.sum(_where_equal(square, first, second), axis=second)
+
+
+def _masked_square(line: Array, first: int, second: int) -> Array:
+    """square[i, j] = x[i] if i = j, else 0: a comparison, computed where the result is used."""
+    shape = (*line.shape[:second], line.shape[first], *line.shape[second:])
+    return _where_equal(jnp.broadcast_to(jnp.expand_dims(line, second), shape), first, second)
+
+
+def _padded_square(line: Array, first: int, second: int) -> Array:
+    size = line.shape[first]
+    padding = [(0, 0, size if axis == first else 0) for axis in range(line.ndim)]
+    flat = jax.lax.pad(line, jnp.zeros((), line.dtype), padding)
+    square = flat.reshape(*flat.shape[:first], size, size, *flat.shape[first + 1 :])
+    return jnp.moveaxis(square, first + 1, second)
+
+
+def _where_equal(square: Array, first: int, second: int) -> Array:
+    rows, columns = (
+        jax.lax.broadcasted_iota(jnp.int32, square.shape, axis) for axis in (first, second)
+    )
+    return jnp.where(rows == columns, square, jnp.zeros((), square.dtype))
+
+
+_diagonal = _with_tangent(_strided_diagonal, _masked_diagonal)
+_place = _with_tangent(_masked_square, _padded_square)

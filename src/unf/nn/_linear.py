@@ -21,7 +21,10 @@ def init_coefficients(
     key: PRNGKeyArray,
     dtype: Any = jnp.float32,
 ) -> Coefficients:
-    """Random coefficients, N(0, 1/fan-in): input channels times the terms into that output."""
+    """Random coefficients, N(0, 1/fan-in): one per term into that output and number it reads.
+
+    A term reads the input's channels, at each index of its fixed axes.
+    """
     fan_in = _fan_in(plan) * in_channels
     shapes = coefficient_shapes(plan, in_channels, out_channels)
     keys = jax.random.split(key, max(len(shapes), 1))
@@ -51,7 +54,7 @@ def _fan_in(plan: Plan) -> np.ndarray:
 
 
 class UNFLinear(eqx.Module):
-    """Every equivariant linear map between two weight spaces (eq. 12, 13 and 17).
+    """Every equivariant linear map between two weight spaces (eq. 27, 28 and 30).
 
     >>> import jax, unf
     >>> shapes = {"w": jax.ShapeDtypeStruct((8, 8), "float32")}
@@ -119,7 +122,7 @@ class UNFLinear(eqx.Module):
         return coefficients + (0 if self.bias is None else self.bias.size)
 
     def cost(self, *, batch: int = 1) -> CostReport:
-        """What a forward pass costs, per core."""
+        """What a forward pass costs, per core; biases are not counted."""
         return cost_report(self.plan, self.in_channels, self.out_channels, batch=batch)
 
     def __repr__(self) -> str:

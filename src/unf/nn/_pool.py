@@ -21,9 +21,9 @@ STATISTICS: dict[str, Callable[[Array], Array]] = {
 
 
 class InvariantPool(eqx.Module):
-    """Statistics of every leaf, side by side (§2, eq. 7).
+    """Statistics of every leaf, side by side (§2, eq. 16).
 
-    The paper's pooling, the mean over everything, is the default.
+    The default, the mean over everything, is the paper's pooling with means for sums.
     """
 
     space: WeightSpace = eqx.field(static=True)

@@ -96,7 +96,7 @@ class PositionalEncoding(eqx.Module):
 
 
 def sinusoids(size: int, channels: int) -> np.ndarray:
-    """Sines and cosines of each index, at wavelengths from 2π to that of the whole axis."""
+    """Sines and cosines of each index; the longest wavelength is twice the axis."""
     frequencies = 1 / np.geomspace(1, max(size, 2) / np.pi, -(-channels // 2))
     angles = np.arange(size)[:, None] * frequencies
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)[:, :channels]

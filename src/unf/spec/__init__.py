@@ -2,8 +2,20 @@
 
 from ._blocks import Block, Label, base_name
 from ._errors import SpecError, SymmetryError
-from ._grammar import Axis, Concat, Name, Number, Product, format_axes, parse_leaf, parse_name
+from ._grammar import (
+    Axis,
+    Concat,
+    Name,
+    Number,
+    Product,
+    format_axes,
+    names_in,
+    parse_leaf,
+    parse_name,
+)
+from ._sizes import axis_size
 from ._space import Leaf, Permutation, WeightSpace
+from ._tree import format_path
 from ._verify import SymmetryReport, verify
 
 __all__ = [
@@ -20,8 +32,11 @@ __all__ = [
     "SymmetryError",
     "SymmetryReport",
     "WeightSpace",
+    "axis_size",
     "base_name",
     "format_axes",
+    "format_path",
+    "names_in",
     "parse_leaf",
     "parse_name",
     "verify",

@@ -60,8 +60,20 @@ def check(space: "WeightSpace", permutation: Mapping[Any, Any]) -> dict[str, Any
                 expected=f"shape {shape}",
                 got=f"shape {np.shape(indices)}",
             )
+        if not isinstance(indices, jax.core.Tracer):
+            _check_values(name, np.asarray(indices))
         checked[name] = jnp.asarray(indices)
     return checked
+
+
+def _check_values(name: str, indices: np.ndarray) -> None:
+    rows = np.broadcast_to(np.arange(indices.shape[-1]), indices.shape)
+    if not np.array_equal(np.sort(indices, axis=-1), rows):
+        raise SpecError(
+            f"the indices of {name!r} are not a permutation",
+            expected=f"each of 0 to {indices.shape[-1] - 1} once",
+            got=np.array2string(indices, threshold=10),
+        )
 
 
 def permute(space: "WeightSpace", params: Any, permutation: Mapping[Any, Any]) -> Any:

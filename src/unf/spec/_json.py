@@ -59,7 +59,9 @@ def load(text: str) -> "WeightSpace":
         spec = _build(description["tree"], "spec")
         shapes = _build(description["tree"], "shape")
         return WeightSpace.from_spec(spec, shapes, sizes=description["sizes"])
-    except (KeyError, TypeError, IndexError, RecursionError, json.JSONDecodeError) as error:
+    except SpecError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise SpecError(
             "not a description of a weight space",
             expected="JSON as WeightSpace.to_json writes it",

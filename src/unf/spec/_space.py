@@ -35,7 +35,7 @@ class Leaf:
 class WeightSpace:
     """A pytree of arrays together with the permutations that act on their axes (eq. 1 to 5).
 
-    Immutable and hashable. Build one with `from_spec`, or let `unf.infer` find it.
+    Immutable and hashable. Build one with `from_spec`.
 
     >>> import jax
     >>> params = {"w1": jax.ShapeDtypeStruct((8, 32), "float32"),
@@ -254,7 +254,8 @@ class WeightSpace:
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name}={size}" for name, size in self.sizes.items())
         fixed = ", ".join(f"{name}={self.axis_sizes[name]}" for name in self.fixed)
-        parts = [f"{len(self.leaves)} leaves, {self.num_weights:,} weights", sizes]
+        leaves = "1 leaf" if len(self.leaves) == 1 else f"{len(self.leaves)} leaves"
+        parts = [f"{leaves}, {self.num_weights:,} weights", sizes]
         head = "; ".join(part for part in [*parts, fixed and f"fixed {fixed}"] if part)
         width = max((len(leaf.path) for leaf in self.leaves), default=0)
         rows = [f"  {leaf.path:<{width}}  {leaf}".rstrip() for leaf in self.leaves]

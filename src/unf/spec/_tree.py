@@ -12,7 +12,7 @@ from ._errors import SpecError
 
 def format_path(path: KeyPath) -> str:
     """A key path as users write it: `encoder/layers/0/kernel`."""
-    return "/".join(str(key_value(key)) for key in path)
+    return "/".join(str(key_value(key)) for key in path) or "."
 
 
 def key_value(key: Any) -> Any:
@@ -69,7 +69,8 @@ def _align(spec: Any, node: Any, path: KeyPath, out: list[Any]) -> None:
     keys = [key_path[0] for key_path, _ in children]
     _check_keys(spec, keys, path)
     for key, (_, child) in zip(keys, children, strict=True):
-        _align(_lookup(spec, key, path), child, (*path, key), out)
+        if jax.tree_util.tree_leaves(child):  # None and empty containers need no entry
+            _align(_lookup(spec, key, path), child, (*path, key), out)
 
 
 def _check_keys(spec: Any, keys: list[Any], path: KeyPath) -> None:

@@ -104,7 +104,8 @@ def _randomize(params: PyTree, key: PRNGKeyArray) -> PyTree:
         elif leaf.size and bool(jnp.all(leaf > 0)):
             drawn.append(leaf * jax.random.uniform(subkey, leaf.shape, leaf.dtype, 0.5, 1.5))
         else:
-            scale = jnp.maximum(jnp.std(leaf), 0.1)
+            # Weak weights make weak evidence: at least the usual initial scale.
+            scale = jnp.maximum(jnp.std(leaf), max(leaf.shape[:-1], default=1) ** -0.5)
             drawn.append(scale * jax.random.normal(subkey, leaf.shape, leaf.dtype))
     return treedef.unflatten(drawn)
 

@@ -31,7 +31,7 @@ def assert_equivariant(
     dtype: Any = jnp.float32,
     tolerance: float | None = None,
 ) -> None:
-    """Check f(σx) = σf(x) (eq. 6) on random features and a random group element.
+    """Check f(σx) = σf(x) (eq. 15) on random features and a random group element.
 
     Args:
         f: a function of features, with channels on inputs and outputs.
@@ -70,7 +70,7 @@ def assert_invariant(
     dtype: Any = jnp.float32,
     tolerance: float | None = None,
 ) -> None:
-    """Check f(σx) = f(x) (eq. 7) on random features and a random group element.
+    """Check f(σx) = f(x) (eq. 16) on random features and a random group element.
 
     Args and errors are those of `assert_equivariant`.
     """

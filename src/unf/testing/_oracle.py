@@ -1,7 +1,7 @@
 """The paper's layer taken literally, to test against and to measure against.
 
 One term after another, for every pair of leaves: its entries are placed in the output's axes,
-multiplied by its channel matrix there and added to the output (eq. 15 and 17). Axes a term is
+multiplied by its channel matrix there and added to the output (eq. 25 and 30). Axes a term is
 constant along stay of size one until the addition, as in the authors' code, whose work this is.
 Partitions are enumerated independently of `unf.basis`.
 """
@@ -48,7 +48,7 @@ def valid_partitions(source: Block, target: Block) -> Iterator[Partition]:
 
 
 def literal_term(partition: Partition, source: Block, target: Block, x: Array) -> Array:
-    """E(X) of eq. 15 with means for sums: the output's axes, size one where constant, channels."""
+    """E(X) of eq. 25 with means for sums: the output's axes, size one where constant, channels."""
     place = {index: number for number, group in enumerate(partition) for index in group}
     inputs = [place["i", i] for i in range(len(source.labels))]
     outputs = [place["o", i] for i in range(len(target.labels))]

@@ -1,0 +1,58 @@
+"""Run the benchmarks: `python -m benchmarks [literal growth real device] [--out DIR]`."""
+
+import argparse
+import json
+from pathlib import Path
+
+from . import device, growth, literal, real
+from ._measure import machine
+
+SUITES = ("literal", "growth", "real", "device")
+
+
+def main() -> None:
+    """Measure the chosen suites, print tables as they are ready, and write JSON."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"any of {', '.join(SUITES)}")
+    parser.add_argument("--out", type=Path, default=Path("out"), help="folder for benchmarks-*.json")
+    parser.add_argument("--only", default="", help="literal: only cases whose name contains this")
+    parser.add_argument("--gradient", action="store_true", help="real: gradients too")
+    options = parser.parse_args()
+    unknown = set(options.suites) - set(SUITES)
+    if unknown:
+        parser.error(f"unknown suite {sorted(unknown)[0]!r}: choose from {', '.join(SUITES)}")
+    options.out.mkdir(parents=True, exist_ok=True)
+    print(machine())
+    for suite in options.suites or ("growth", "real", "literal"):
+        rows, text = _run(suite, options)
+        print(f"\n{suite}\n\n{text}", flush=True)
+        path = options.out / f"benchmarks-{suite}.json"
+        path.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n")
+        print(f"\nwritten to {path}")
+
+
+def _run(suite: str, options: argparse.Namespace) -> tuple[list, str]:
+    rows = []
+    if suite == "literal":
+        cases = [case for case in literal.CASES if options.only in case.name]
+        for case in cases:
+            print(f"measuring {case.name} ...", flush=True)
+            rows.append(literal.run(case))
+        return rows, literal.report(rows)
+    if suite == "growth":
+        rows = [growth.run(blocks) for blocks in (2, 4, 8, 16)]
+        return rows, growth.report(rows)
+    if suite == "real":
+        kinds = ("forward", "gradient") if options.gradient else ("forward",)
+        for name in real.NETWORKS:
+            for kind in kinds:
+                print(f"measuring {name}, {kind} ...", flush=True)
+                rows.append(real.run(name, kind))
+        return rows, real.report(rows)
+    speeds = device.ceilings()
+    rows = [device.run(batch, speeds) for batch in (1, *device.BATCHES)]
+    return [speeds, *rows], device.report(rows, speeds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""Timing compiled functions, and describing the machine they ran on."""
+
+import datetime
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from unf import WeightSpace
+from unf.basis import Plan, make_plan
+from unf.nn import init_coefficients
+from unf.testing import random_features
+
+SEED = 0
+Layer = Callable[[Plan, Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One compiled function: seconds, bytes and operations.
+
+    `run_s` waits for every result before the next call; `queued_s` is the time per call when
+    ten are queued, which hides what the host does between them.
+    """
+
+    compile_s: float
+    run_s: float
+    queued_s: float
+    temp_bytes: int
+    operations: int
+
+
+def measure(function: Callable, *args: Any, seconds: float = 3.0) -> Measurement:
+    """Compile `function` for `args`, warm up, and take the median of repeated runs."""
+    start = time.perf_counter()
+    compiled = jax.jit(function).lower(*args).compile()
+    compile_s = time.perf_counter() - start
+    jax.block_until_ready(compiled(*args))
+    times: list[float] = []
+    while sum(times) < seconds and len(times) < 200 or len(times) < 3:
+        start = time.perf_counter()
+        jax.block_until_ready(compiled(*args))
+        times.append(time.perf_counter() - start)
+    start = time.perf_counter()
+    jax.block_until_ready([compiled(*args) for _ in range(10)][-1])
+    queued_s = (time.perf_counter() - start) / 10
+    memory = compiled.memory_analysis()
+    operations = sum(" = " in line for line in compiled.as_text().splitlines())
+    return Measurement(
+        compile_s, statistics.median(times), queued_s, int(memory.temp_size_in_bytes), operations
+    )
+
+
+def layer_functions(layer: Layer, plan: Plan) -> dict[str, Callable]:
+    """Forward pass of a batch, and gradient of its squares by coefficients and inputs."""
+
+    def forward(coefficients, x):
+        return jax.vmap(lambda x: layer(plan, coefficients, x))(x)
+
+    def loss(coefficients, x):
+        return sum(jnp.sum(y * y) for y in jax.tree.leaves(forward(coefficients, x)))
+
+    return {"forward": forward, "gradient": jax.grad(loss, argnums=(0, 1))}
+
+
+def layer_arguments(space: WeightSpace, in_channels: int, out_channels: int, batch: int):
+    """Random coefficients and a batch of random features."""
+    key = jax.random.key(SEED)
+    coefficients = init_coefficients(make_plan(space), in_channels, out_channels, key=key)
+    keys = jax.random.split(key, batch)
+    x = jax.vmap(lambda k: random_features(space, in_channels, key=k))(keys)
+    return jax.block_until_ready((coefficients, x))
+
+
+def machine() -> dict[str, Any]:
+    """Where and when: enough to read the numbers by."""
+    return {
+        "date": datetime.date.today().isoformat(),
+        "device": jax.devices()[0].device_kind,
+        "platform": platform.machine(),
+        "jax": jax.__version__,
+        "python": platform.python_version(),
+        "seed": SEED,
+    }
+
+
+def as_json(measurements: dict[str, Measurement]) -> dict[str, Any]:
+    """Measurements as plain dictionaries."""
+    return {name: asdict(measurement) for name, measurement in measurements.items()}

@@ -1,0 +1,159 @@
+"""Deep models, and saving them."""
+
+import json
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from architectures import ARCHITECTURES, space_of
+from safetensors.numpy import save_file
+
+import unf
+from unf import SpecError, load_model, save_model
+from unf.experiments import spaces
+from unf.models import UNF, InvariantUNF, StatNN, leaf_statistics
+from unf.testing import assert_equivariant, assert_invariant, random_features
+
+KEY = jax.random.key(0)
+SPACE = ARCHITECTURES["rnn"]
+SCORE = space_of({"score": ("h", (3,))})
+
+MODELS = {
+    "unf": UNF(SPACE, 2, 3, key=KEY, hidden_channels=4),
+    "unf, other space": UNF(SPACE, 2, 3, key=KEY, hidden_channels=4, norm=True, out_space=SCORE),
+    "one layer": UNF(SPACE, 2, 3, key=KEY, num_layers=1, minimal=True, activation="tanh"),
+    "invariant": InvariantUNF(SPACE, 2, 1, key=KEY, hidden_channels=4, mlp_width=8, dropout=0.1),
+    "invariant, richer": InvariantUNF(
+        SPACE, 2, 5, key=KEY, hidden_channels=3, mlp_width=8, mlp_layers=2,
+        statistics=("mean", "max"), keep_fixed=True,
+    ),
+    "statnn": StatNN(SPACE, 2, 1, key=KEY, mlp_width=8, mlp_layers=2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_symmetry(name):
+    model = MODELS[name]
+    if isinstance(model, UNF):
+        f = eqx.filter_jit(model)
+        assert_equivariant(f, SPACE, key=KEY, channels=2, out_space=model.out_space, tolerance=1e-5)
+    else:
+        assert_invariant(eqx.filter_jit(model), SPACE, key=KEY, channels=2, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_round_trip(name, tmp_path):
+    model, path = MODELS[name], tmp_path / "model.safetensors"
+    save_model(path, model)
+    again = load_model(path, space=SPACE)
+    assert type(again) is type(model) and again.config() == model.config()
+    x = random_features(SPACE, 2, key=KEY)
+    for a, b in zip(jax.tree.leaves(model(x)), jax.tree.leaves(again(x)), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_paper_defaults():
+    space = spaces.gru_seq2seq(hidden=4).relax()
+    model = InvariantUNF(space, 1, 1, key=KEY)
+    assert [layer.out_channels for layer in model.backbone.layers] == [16, 16, 16]
+    assert [layer.out_features for layer in model.head.layers] == [512, 512, 1]
+    baseline = StatNN(space, 1, 1, key=KEY)
+    assert [layer.out_features for layer in baseline.head.layers] == [600] * 5 + [1]
+    assert baseline.head.in_size == 22 * 7
+
+
+def test_statistics():
+    x = random_features(SPACE, 2, key=KEY)
+    got = leaf_statistics(SPACE, x)
+    entries = np.asarray(x["b"])
+    expected = [entries.mean(0), entries.var(0), *np.quantile(entries, [0, 0.25, 0.5, 0.75, 1], axis=0)]
+    np.testing.assert_allclose(got[:14], np.concatenate(expected), rtol=1e-5)
+
+
+def test_dropout_needs_a_key():
+    model, x = MODELS["invariant"], random_features(SPACE, 2, key=KEY)
+    assert not np.array_equal(model(x), model(x, key=KEY))
+    np.testing.assert_array_equal(model(x), model(x))
+
+
+def test_learns_what_statistics_cannot_see():
+    """The trace of a square: invariant, and a matter of structure."""
+    space = space_of({"w": ("n n", (4, 4))})
+    x = random_features(space_of({"w": ("[batch] n n", (256, 4, 4))}), 1, key=KEY)
+    truth = jnp.trace(x["w"][..., 0], axis1=1, axis2=2)
+    model = InvariantUNF(space, 1, 1, key=KEY, hidden_channels=8, num_layers=2, mlp_width=16)
+    optimizer = optax.adam(1e-2)
+
+    def loss(model):
+        return jnp.mean((jax.vmap(model)(x)[:, 0] - truth) ** 2)
+
+    def step(carry, _):
+        model, state = carry
+        value, gradient = eqx.filter_value_and_grad(loss)(model)
+        updates, state = optimizer.update(gradient, state)
+        return (eqx.apply_updates(model, updates), state), value
+
+    arrays, static = eqx.partition(model, eqx.is_array)
+    state = optimizer.init(arrays)
+
+    def scan_step(carry, x):
+        (model, state), value = step((eqx.combine(carry[0], static), carry[1]), x)
+        return (eqx.filter(model, eqx.is_array), state), value
+
+    _, losses = jax.jit(lambda c: jax.lax.scan(scan_step, c, length=200))((arrays, state))
+    assert losses[-1] < 0.05 * float(jnp.var(truth))
+
+
+def test_saving_mistakes(tmp_path):
+    path = tmp_path / "model.safetensors"
+    with pytest.raises(ValueError, match=r"Pass its name in jax.nn"):
+        save_model(path, UNF(SPACE, 1, 1, key=KEY, activation=jnp.sin))
+    with pytest.raises(ValueError, match="cannot save a UNFLinear"):
+        save_model(path, unf.nn.UNFLinear(SPACE, 1, 1, key=KEY))
+    with pytest.raises(ValueError, match="num_layers is 0"):
+        UNF(SPACE, 1, 1, key=KEY, num_layers=0)
+    assert not path.exists()
+
+
+def rewrite(path, target, change_arrays=lambda a: a, change_description=lambda d: d):
+    from safetensors import safe_open
+
+    with safe_open(path, framework="numpy") as file:
+        arrays = {name: file.get_tensor(name) for name in file.keys()}
+        description = json.loads(file.metadata()["unf"])
+    metadata = {"unf": json.dumps(change_description(description))}
+    save_file(change_arrays(arrays), target, metadata=metadata)
+
+
+def test_loading_checks_arrays_and_description(tmp_path):
+    good, bad = tmp_path / "good.safetensors", tmp_path / "bad.safetensors"
+    save_model(good, MODELS["unf"])
+    first = sorted(unf.models._io._named_arrays(MODELS["unf"]))[0]
+    cases = [
+        (lambda a: {k: v for k, v in a.items() if k != first}, lambda d: d, "missing"),
+        (lambda a: a | {"more": np.zeros(2)}, lambda d: d, r"unexpected \['more'\]"),
+        (lambda a: a | {first: np.zeros((1, 1), np.float32)}, lambda d: d, r"has shape \(1, 1\)"),
+        (lambda a: a, lambda d: d | {"format": 99}, "format 99"),
+        (lambda a: a, lambda d: d | {"kind": "os.system"}, "unknown kind of model"),
+        (lambda a: a, lambda d: d | {"space": "{}"}, "not a description of a weight space"),
+        (lambda a: a, lambda d: d | {"config": {"zz": 1}}, "cannot be made"),
+        (lambda a: a, lambda d: [], "description"),
+    ]
+    for arrays, description, match in cases:
+        rewrite(good, bad, arrays, description)
+        with pytest.raises(ValueError, match=match):
+            load_model(bad)
+    bad.write_bytes(good.read_bytes()[:100])
+    with pytest.raises(ValueError, match="not a whole safetensors file"):
+        load_model(bad)
+    save_file({"x": np.zeros(2)}, bad)
+    with pytest.raises(ValueError, match="not a model saved by unf"):
+        load_model(bad)
+    with pytest.raises(FileNotFoundError, match="absent"):
+        load_model(tmp_path / "absent.safetensors")
+    with pytest.raises(SpecError, match="at 'b': the model was made for another weight space"):
+        load_model(good, space=space_of({"b": ("h", (4,)), "r": ("h h", (4, 4)), "x": ("[i] h", (2, 4))}))

@@ -1,0 +1,208 @@
+"""Layers beside the equivariant one, and mistakes when calling them."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from architectures import ARCHITECTURES, space_of
+
+from unf import SpecError
+from unf.basis import make_plan
+from unf.nn import (
+    Activation,
+    ChannelNorm,
+    DeepSetLinear,
+    Dropout,
+    InvariantPool,
+    NFNLinear,
+    PointwiseLinear,
+    PositionalEncoding,
+    UNFLinear,
+    apply,
+    init_coefficients,
+    stack_channels,
+)
+from unf.testing import assert_equivariant, assert_invariant, random_features
+
+KEY = jax.random.key(0)
+SPACE = ARCHITECTURES["rnn"]
+
+
+@pytest.mark.parametrize("name", ["mlp", "attention, nested", "stacked for a scan"])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        DeepSetLinear(2, 3, key=KEY),
+        DeepSetLinear(2, 3, key=KEY, pool="all", bias=False),
+        PointwiseLinear(2, 3, key=KEY),
+        ChannelNorm(2),
+        Activation("gelu"),
+        Activation(jnp.sin),
+        Dropout(0.5),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_shared_layers_are_equivariant(layer, name):
+    assert_equivariant(eqx.filter_jit(layer), ARCHITECTURES[name], key=KEY, channels=2)
+
+
+def test_deep_set_is_equivariant_to_any_permutation_of_a_leaf():
+    x = random_features(SPACE, 2, key=KEY)
+    order = jax.random.permutation(KEY, 9)
+
+    def shuffle(tree):
+        return tree | {"r": tree["r"].reshape(9, -1)[order].reshape(3, 3, -1)}
+
+    layer = DeepSetLinear(2, 3, key=KEY)
+    np.testing.assert_allclose(layer(shuffle(x))["r"], shuffle(layer(x))["r"], rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="expected 'leaf' or 'all'"):
+        DeepSetLinear(2, 3, key=KEY, pool="some")
+
+
+def test_nfn_and_unf_coincide_on_mlps():
+    space = ARCHITECTURES["mlp"]
+    unf, nfn = (kind(space, 2, 3, key=KEY) for kind in (UNFLinear, NFNLinear))
+    x = random_features(space, 2, key=KEY)
+    for a, b in zip(jax.tree.leaves(unf(x)), jax.tree.leaves(nfn(x)), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert unf.num_parameters == nfn.num_parameters
+
+
+def test_nfn_fixes_spatial_axes():
+    space = ARCHITECTURES["cnn 2d, all permuted"]
+    layer = NFNLinear(space, 1, 1, key=KEY, spatial=("kh", "kw"))
+    assert_equivariant(layer, space.fix("kh", "kw"), key=KEY)
+    with pytest.raises(AssertionError, match="not equivariant"):
+        assert_equivariant(layer, space, key=KEY)
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn 2d", "attention, nested", "stacked for a scan"])
+@pytest.mark.parametrize("keep_fixed", [False, True])
+def test_pooling_is_invariant(name, keep_fixed):
+    space = ARCHITECTURES[name]
+    pool = InvariantPool(space, statistics=("mean", "var", "std", "min", "max"), keep_fixed=keep_fixed)
+    assert_invariant(pool, space, key=KEY, channels=2)
+    assert pool(random_features(space, 2, key=KEY)).shape == (pool.out_size(2),)
+
+
+def test_pooling_is_the_mean_of_each_leaf():
+    x = random_features(SPACE, 2, key=KEY)
+    expected = [x[name].reshape(-1, 2).mean(0) for name in ("b", "r", "x")]
+    np.testing.assert_allclose(InvariantPool(SPACE)(x), np.concatenate(expected), rtol=1e-6)
+    with pytest.raises(ValueError, match="expected some of"):
+        InvariantPool(SPACE, statistics=("mode",))
+
+
+def test_pooled_spread_has_a_finite_slope():
+    space = ARCHITECTURES["rank 0"]
+    pool = InvariantPool(space, statistics=("std",))
+    slope = jax.grad(lambda x: jnp.sum(pool(x)))(random_features(space, 1, key=KEY))
+    assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(slope))
+
+
+@pytest.mark.parametrize("kind", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("mode", ["concat", "add"])
+def test_positions_tell_indices_apart(kind, mode):
+    space = space_of({"k": ("kh a", (3, 4)), "b": ("a", (4,)), "f": ("(a kh)", (12,))})
+    code = PositionalEncoding(space, 2, axes=("kh",), kind=kind, mode=mode, key=KEY)
+    assert_equivariant(code, space.fix("kh"), key=KEY, channels=2)
+    with pytest.raises(AssertionError, match="not equivariant"):
+        assert_equivariant(code, space, key=KEY, channels=2)
+    zeros = jax.tree.map(jnp.zeros_like, random_features(space, 2, key=KEY))
+    out = code(zeros)
+    added = out["k"][..., -2:]
+    assert out["k"].shape[-1] == (4 if mode == "concat" else 2)
+    np.testing.assert_allclose(added, jnp.broadcast_to(code.tables["kh"][:, None], (3, 4, 2)))
+    np.testing.assert_allclose(out["f"].reshape(4, 3, -1)[..., -2:], jnp.swapaxes(added, 0, 1))
+    assert not bool(jnp.any(out["b"]))
+    rows = np.asarray(code.tables["kh"])
+    assert len(np.unique(rows, axis=0)) == 3
+
+
+def test_positions_learn_only_if_learned():
+    space = space_of({"w": ("[l] a l.m", (2, 3, 2))})
+    x = random_features(space, 1, key=KEY)
+    for kind in ("sinusoidal", "learned"):
+        code = PositionalEncoding(space, 2, kind=kind, key=KEY)
+        gradient = eqx.filter_grad(lambda f: jnp.sum(f(x)["w"]))(code)
+        assert bool(jnp.any(gradient.tables["l"])) == (kind == "learned")
+
+
+def test_positions_mistakes():
+    with pytest.raises(SpecError, match="no such axes to encode"):
+        PositionalEncoding(SPACE, 2, axes=("zz",))
+    with pytest.raises(SpecError, match="without fixed axes"):
+        PositionalEncoding(ARCHITECTURES["mlp"], 2)
+    with pytest.raises(ValueError, match="needs key="):
+        PositionalEncoding(SPACE, 2, kind="learned")
+    with pytest.raises(ValueError, match="unknown kind 'cosine'"):
+        PositionalEncoding(SPACE, 2, kind="cosine")
+
+
+def test_dropout():
+    x = {"w": jnp.ones((50, 50, 4))}
+    dropped = Dropout(0.25)(x, key=KEY)["w"]
+    kept = dropped != 0
+    assert float(jnp.mean(kept)) == pytest.approx(0.75, abs=0.02)
+    np.testing.assert_allclose(dropped[kept], 1 / 0.75)
+    assert Dropout(0.25)(x) is x
+    with pytest.raises(ValueError, match="dropout rate is 1"):
+        Dropout(1.0)
+
+
+def test_channel_norm():
+    out = ChannelNorm(8)(random_features(SPACE, 8, key=KEY))["r"]
+    np.testing.assert_allclose(jnp.mean(out, -1), 0, atol=1e-5)
+    np.testing.assert_allclose(jnp.var(out, -1), 1, rtol=1e-2)
+
+
+def test_unknown_activation():
+    with pytest.raises(ValueError, match="unknown activation 'rleu'"):
+        Activation("rleu")
+
+
+def test_initial_outputs_have_unit_scale():
+    """With unit inputs on small axes, where means do not shrink, outputs are about unit size."""
+    space = ARCHITECTURES["rank 0"]
+    keys = jax.random.split(KEY, 200)
+    x = jax.vmap(lambda k: random_features(space, 4, key=k))(keys)
+    y = jax.vmap(lambda k, x: UNFLinear(space, 4, 4, key=k)(x))(keys, x)
+    assert float(jnp.std(y["s"])) == pytest.approx(1, abs=0.3)
+
+
+def test_bias_reaches_every_entry_of_its_leaf():
+    layer = UNFLinear(SPACE, 1, 2, key=KEY)
+    layer = eqx.tree_at(lambda f: f.bias, layer, jnp.arange(6.0).reshape(3, 2))
+    out = layer(jax.tree.map(jnp.zeros_like, random_features(SPACE, 1, key=KEY)))
+    for leaf, expected in zip(jax.tree.leaves(out), layer.bias, strict=True):
+        np.testing.assert_array_equal(leaf, jnp.broadcast_to(expected, leaf.shape))
+    assert UNFLinear(SPACE, 1, 2, key=KEY, bias=False).bias is None
+
+
+def test_functional_form_is_the_layer():
+    layer = UNFLinear(SPACE, 2, 3, key=KEY)
+    x = random_features(SPACE, 2, key=KEY)
+    plan = make_plan(SPACE)
+    same = apply(plan, init_coefficients(plan, 2, 3, key=KEY), x, layer.bias)
+    for a, b in zip(jax.tree.leaves(layer(x)), jax.tree.leaves(same), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_calling_mistakes():
+    layer = UNFLinear(SPACE, 2, 3, key=KEY)
+    x = random_features(SPACE, 2, key=KEY)
+    weights = jax.tree.map(lambda a: a[..., 0], x)
+    with pytest.raises(SpecError, match=r"wrong shape[\s\S]*stack_channels"):
+        layer(weights)
+    with pytest.raises(SpecError, match=r"wrong shape[\s\S]*jax.vmap"):
+        layer(jax.tree.map(lambda a: a[None], x))
+    with pytest.raises(SpecError, match=r"missing \['b'\]"):
+        layer({name: leaf for name, leaf in x.items() if name != "b"})
+    with pytest.raises(SpecError, match=r"at 'r': leaves with different numbers of channels"):
+        layer(x | {"r": x["r"][..., :1]})
+    with pytest.raises(SpecError, match=r"coefficients of the wrong shape[\s\S]*5 input channels"):
+        layer(random_features(SPACE, 5, key=KEY))
+    with pytest.raises(SpecError, match="coefficients for other cores"):
+        apply(layer.plan, {}, x)
+    assert jax.tree.map(jnp.shape, stack_channels(weights, weights)) == jax.tree.map(jnp.shape, x)

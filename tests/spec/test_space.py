@@ -1,0 +1,219 @@
+"""Weight spaces: construction, sizes, mistakes, relaxing and fixing."""
+
+import dataclasses
+
+import equinox as eqx
+import flax.linen as linen
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import unf
+from unf import SpecError, WeightSpace
+
+
+def shape(*sizes):
+    return jax.ShapeDtypeStruct(sizes, jnp.float32)
+
+
+def test_paper_appendix_a():
+    params = {
+        "layer1": {"weight": jnp.zeros((64, 32)), "bias": jnp.zeros(64)},
+        "layer2": {"weight": jnp.zeros((10, 64)), "bias": jnp.zeros(10)},
+    }
+    spec = {
+        "layer1": {"weight": ("n2", "n1"), "bias": ("n2",)},
+        "layer2": {"weight": ("n3", "n2"), "bias": ("n3",)},
+    }
+    space = WeightSpace.from_spec(spec, params)
+    assert space.sizes == {"n2": 64, "n1": 32, "n3": 10}
+    assert space.fixed == ()
+    assert space.to_spec()["layer2"] == {"weight": "n3 n2", "bias": "n3"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "shapes", "sizes", "expected"),
+    [
+        ("(a b) a", (6, 2), {}, {"a": 2, "b": 3}),
+        ("(a + b) a", (7, 2), {}, {"a": 2, "b": 5}),
+        ("(h (k + k + v)) h k", (2 * 9, 2, 3), {}, {"h": 2, "k": 3, "v": 3}),
+        ("(a a)", (9,), {}, {"a": 3}),
+        ("(a + a + 1)", (9,), {}, {"a": 4}),
+        ("(3 a) a", (12, 4), {}, {"a": 4}),
+        ("(a b)", (6,), {"a": 2}, {"a": 2, "b": 3}),
+        ("(b c) (a b) a", (12, 6, 2), {}, {"b": 3, "c": 4, "a": 2}),
+    ],
+)
+def test_sizes_are_inferred(spec, shapes, sizes, expected):
+    assert WeightSpace.from_spec(spec, shape(*shapes), sizes=sizes).sizes == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "shapes", "sizes", "match"),
+    [
+        ("a b", (2,), {}, "2 axes, the array 1"),
+        ("a a", (2, 3), {}, r"expected: 2 elements \(a = 2 from axis 0 of 'w'\)"),
+        ("(a b)", (6,), {}, r"not determined[\s\S]*pass sizes=\{'a': ...\}"),
+        ("(a b) a", (7, 2), {}, "no size of 'b' makes it 7 long"),
+        ("(a a)", (8,), {}, "no size of 'a' makes it 8 long"),
+        ("3 a", (4, 2), {}, "expected: 3 elements"),
+        ("a [a]", (2, 2), {}, "'a' is fixed here and permuted at 'w'"),
+        ("h.k", (2,), {}, "nested in 'h', but no axis beside it"),
+        ("h.k h h", (2, 3, 3), {}, "stands 2 times in this leaf and never before it"),
+        ("a", (2,), {"b": 2}, "sizes= names 'b'"),
+        ("a", (2,), {"a": 0}, "the size 0"),
+        ("a", (2,), {"a": 3}, "a = 3 from sizes="),
+        ("a", (0,), {}, "without elements"),
+    ],
+)
+def test_mistakes_in_sizes(spec, shapes, sizes, match):
+    with pytest.raises(SpecError, match=match):
+        WeightSpace.from_spec({"w": spec}, {"w": shape(*shapes)}, sizes=sizes)
+
+
+@pytest.mark.parametrize(
+    ("spec", "params", "match"),
+    [
+        ({"v": "a"}, {"w": shape(2)}, "has an entry that the parameters do not have"),
+        ({}, {"w": shape(2)}, "at 'w': the specification has no entry"),
+        ({"w": {"x": "a"}}, {"w": shape(2)}, "a string or a tuple of names"),
+        ({"w": "a"}, {"w": {"x": shape(2)}}, "at 'w/x': the specification has no entry"),
+        (["a"], [shape(2), shape(2)], "at '1': the specification has no entry"),
+        (["a", "b", "c"], [shape(2), shape(2)], "has an entry that the parameters"),
+        ({"f": "a"}, {"f": jax.nn.relu}, r"not an array[\s\S]*equinox.is_array"),
+        ({}, {}, "no arrays"),
+    ],
+)
+def test_mistakes_in_structure(spec, params, match):
+    with pytest.raises(SpecError, match=match):
+        WeightSpace.from_spec(spec, params)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Affine:
+    weight: jax.Array
+    bias: jax.Array
+
+
+def test_containers():
+    w, b = jnp.zeros((2, 3)), jnp.zeros(3)
+    leaf = {"weight": "a b", "bias": "b"}
+    for params, spec in [
+        ((w, b), (("a", "b"), ("b",))),
+        ([w, [b, ()]], ["a b", ["b", ()]]),
+        (Affine(w, b), Affine("a b", "b")),
+        (Affine(w, b), leaf),
+        ({"layers": [Affine(w, b)]}, {"layers": [leaf]}),
+        (w, "a b"),
+        ({"s": 1.5, "w": w}, {"s": "", "w": "a b"}),
+    ]:
+        space = WeightSpace.from_spec(spec, params)
+        assert space.sizes == {"a": 2, "b": 3}
+        again = WeightSpace.from_spec(space.to_spec(), params)
+        assert again == space
+
+
+def test_libraries():
+    """Parameter trees of Equinox, Flax Linen, Flax NNX and Haiku."""
+    key, x = jax.random.key(0), jnp.zeros((1, 2))
+    equinox = eqx.filter(eqx.nn.MLP(2, 4, 3, depth=1, key=key), eqx.is_array)
+    space = WeightSpace.from_spec(
+        {"layers": [{"weight": "h [i]", "bias": "h"}, {"weight": "[o] h", "bias": "[o]"}]}, equinox
+    )
+    assert space.sizes == {"h": 3}
+
+    class Linen(linen.Module):
+        @linen.compact
+        def __call__(self, x):
+            return linen.Dense(4)(linen.Dense(3)(x))
+
+    dense = {"Dense_0": {"kernel": "[i] h", "bias": "h"}, "Dense_1": {"kernel": "h [o]", "bias": "[o]"}}
+    space = WeightSpace.from_spec({"params": dense}, Linen().init(key, x))
+    assert space.sizes == {"h": 3}
+
+    state = nnx.state(nnx.Linear(2, 3, rngs=nnx.Rngs(0)))
+    names = [unf.spec.format_path(path) for path, _ in jax.tree_util.tree_flatten_with_path(state)[0]]
+    space = WeightSpace.from_spec(
+        jax.tree.map(lambda leaf: "[i] h" if leaf.ndim == 2 else "h", state), state
+    )
+    assert space.sizes == {"h": 3} and [leaf.path for leaf in space.leaves] == names
+
+    network = hk.without_apply_rng(hk.transform(lambda x: hk.Linear(4)(hk.Linear(3)(x))))
+    space = WeightSpace.from_spec(
+        {"linear": {"w": "[i] h", "b": "h"}, "linear_1": {"w": "h [o]", "b": "[o]"}},
+        network.init(key, x),
+    )
+    assert space.sizes == {"h": 3}
+
+
+def test_equal_spaces_are_equal():
+    a = WeightSpace.from_spec({"w": "a b"}, {"w": shape(2, 3)})
+    assert a == WeightSpace.from_spec({"w": ("a", "b")}, {"w": jnp.zeros((2, 3))})
+    assert len({a, WeightSpace.from_spec({"w": "a b"}, {"w": shape(2, 3)})}) == 1
+    assert a != WeightSpace.from_spec({"w": "a c"}, {"w": shape(2, 3)})
+    assert a != WeightSpace.from_spec({"w": "a b"}, {"w": shape(2, 4)})
+    assert a != WeightSpace.from_spec(["a b"], [shape(2, 3)])
+
+
+def test_relax_and_fix():
+    space = WeightSpace.from_spec({"k": "[kh 3] [i] a"}, {"k": shape(2, 3, 4, 5)})
+    assert space.relax("kh").sizes == {"kh": 2, "a": 5}
+    relaxed = space.relax()
+    assert sorted(relaxed.sizes.values()) == [2, 3, 4, 5] and relaxed.fixed == ()
+    assert relaxed.fix("kh").fixed == ("kh",)
+    assert space.relax("kh", "i").fix("kh", "i") == space
+    assert space.fix().sizes == {}
+    with pytest.raises(SpecError, match="no axis is named 'zz'"):
+        space.relax("zz")
+    with pytest.raises(SpecError, match="no axis is named 'zz'"):
+        space.fix("zz")
+
+
+def test_relaxing_a_stacked_axis_gives_a_wreath_product():
+    space = WeightSpace.from_spec({"w": "[layer] d layer.m"}, {"w": shape(2, 3, 4)})
+    assert len(space.blocks) == 2 and len(space.relax("layer").blocks) == 1
+    g = space.relax("layer").sample_permutation(jax.random.key(0))
+    assert {name: i.shape for name, i in g.items()} == {"layer": (2,), "d": (3,), "layer.m": (2, 4)}
+
+
+def test_permute_moves_what_the_names_say():
+    space = WeightSpace.from_spec(
+        {"w": "[2] (a + (b a))", "n": "h h.k"}, {"w": shape(2, 8), "n": shape(2, 3)}
+    )
+    w, n = np.arange(16.0).reshape(2, 8), np.arange(6.0).reshape(2, 3)
+    a, b, h, k = [1, 0], [2, 0, 1], [1, 0], [[0, 2, 1], [1, 2, 0]]
+    got = space.permute({"w": w, "n": n}, {"a": a, "b": b, "h": h, "h.k": np.array(k)})
+    product = w[:, 2:].reshape(2, 3, 2)[:, b][:, :, a].reshape(2, 6)
+    np.testing.assert_array_equal(got["w"], np.concatenate([w[:, :2][:, a], product], axis=1))
+    expected = [[n[h[i], k[i][j]] for j in range(3)] for i in range(2)]
+    np.testing.assert_array_equal(got["n"], expected)
+    channels = space.permute({"w": w[..., None], "n": n[..., None]}, {"a": a, "b": b})
+    np.testing.assert_array_equal(channels["w"][..., 0], got["w"])
+
+
+def test_permute_mistakes():
+    space = WeightSpace.from_spec({"w": "a [b]"}, {"w": shape(2, 3)})
+    w = {"w": jnp.zeros((2, 3))}
+    with pytest.raises(SpecError, match="'c' is not a permutation of this space"):
+        space.permute(w, {"c": [0, 1]})
+    with pytest.raises(SpecError, match=r"'b' is not a permutation[\s\S]*relax"):
+        space.permute(w, {"b": [0, 1, 2]})
+    with pytest.raises(SpecError, match=r"expected: shape \(2,\)"):
+        space.permute(w, {"a": [0, 1, 2]})
+    with pytest.raises(SpecError, match="at 'w': an array of the wrong shape"):
+        space.permute({"w": jnp.zeros((3, 2))}, {"a": [0, 1]})
+    with pytest.raises(SpecError, match=r"another structure[\s\S]*missing \['w'\]"):
+        space.permute({"v": jnp.zeros((2, 3))}, {"a": [0, 1]})
+
+
+def test_json_refuses_what_it_cannot_describe():
+    space = WeightSpace.from_spec(Affine("a b", "b"), Affine(shape(2, 3), shape(3)))
+    with pytest.raises(SpecError, match="container of type Affine"):
+        space.to_json()
+    for text in ("", "[]", "{}", '{"format": 1, "tree": {"dict": 3}, "sizes": {}}', '{"format": 2}'):
+        with pytest.raises(SpecError, match="description"):
+            WeightSpace.from_json(text)

@@ -1,0 +1,30 @@
+"""The tree shows the architecture: packages import downwards only, files stay small."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import unf
+
+ROOT = Path(unf.__file__).parent
+ORDER = ["spec", "graph", "basis", "nn", "models", "testing", "data", "tasks", "zoo", "optim", "meta",
+         "experiments", "cli"]  # fmt: skip
+FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_downwards(path):
+    package = path.relative_to(ROOT).parts[0]
+    assert package in ORDER
+    allowed = ORDER[: ORDER.index(package)]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level == 2:
+            assert (node.module or "").split(".")[0] in allowed
+        if isinstance(node, ast.ImportFrom) and node.level == 0:
+            assert not (node.module or "").startswith("unf"), "relative imports within the package"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_hold_one_idea(path):
+    assert path.read_text().count("\n") <= 400
