@@ -14,7 +14,9 @@ def main() -> None:
     """Measure the chosen suites, print tables as they are ready, and write JSON."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"any of {', '.join(SUITES)}")
-    parser.add_argument("--out", type=Path, default=Path("out"), help="folder for benchmarks-*.json")
+    parser.add_argument(
+        "--out", type=Path, default=Path("out"), help="folder for benchmarks-*.json"
+    )
     parser.add_argument("--only", default="", help="literal: only cases whose name contains this")
     parser.add_argument("--gradient", action="store_true", help="real: gradients too")
     options = parser.parse_args()

@@ -42,15 +42,15 @@ def measure(function: Callable, *args: Any, seconds: float = 3.0) -> Measurement
     compile_s = time.perf_counter() - start
     jax.block_until_ready(compiled(*args))
     times: list[float] = []
-    while sum(times) < seconds and len(times) < 200 or len(times) < 3:
+    while (sum(times) < seconds and len(times) < 200) or len(times) < 3:
         start = time.perf_counter()
         jax.block_until_ready(compiled(*args))
         times.append(time.perf_counter() - start)
     start = time.perf_counter()
     jax.block_until_ready([compiled(*args) for _ in range(10)][-1])
     queued_s = (time.perf_counter() - start) / 10
-    memory = compiled.memory_analysis()
-    operations = sum(" = " in line for line in compiled.as_text().splitlines())
+    memory: Any = compiled.memory_analysis()
+    operations = (compiled.as_text() or "").count(" = ")
     return Measurement(
         compile_s, statistics.median(times), queued_s, int(memory.temp_size_in_bytes), operations
     )

@@ -73,8 +73,9 @@ def report(rows: list[dict[str, Any]], speeds: dict[str, float]) -> str:
         wanted = "" if row["wanted_s"] is None else f"≤ {row['wanted_s'] * 1e3:.1f}"
         lines.append(
             f"| {row['batch']} | {row['forward']['run_s'] * 1e3:.2f} ms | "
-            f"{row['gradient']['run_s'] * 1e3:.2f} ms | {row['gradient']['queued_s'] * 1e3:.2f} ms | "
-            f"{wanted} | {row['pointwise gradient']['run_s'] * 1e3:.2f} ms | "
+            f"{row['gradient']['run_s'] * 1e3:.2f} ms | "
+            f"{row['gradient']['queued_s'] * 1e3:.2f} ms | {wanted} | "
+            f"{row['pointwise gradient']['run_s'] * 1e3:.2f} ms | "
             f"{row['floor_s'] * 1e3:.2f} ms |"
         )
     return "\n".join(lines)

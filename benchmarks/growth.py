@@ -24,7 +24,8 @@ def report(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         forward, tensors = row["forward"], row["tensors"]
         lines.append(
-            f"| {row['blocks']} | {tensors} | {forward['compile_s']:.2f} s | {forward['operations']} | "
-            f"{1e3 * forward['compile_s'] / tensors:.0f} ms, {forward['operations'] / tensors:.1f} |"
+            f"| {row['blocks']} | {tensors} | {forward['compile_s']:.2f} s | "
+            f"{forward['operations']} | {1e3 * forward['compile_s'] / tensors:.0f} ms, "
+            f"{forward['operations'] / tensors:.1f} |"
         )
     return "\n".join(lines)

@@ -26,10 +26,14 @@ class Case:
 
 CASES = [
     Case("MLP 64-32-10, 32→32", spaces.paper_mlp(), 32, 32, 1, (2, 1, 1, 1)),
-    Case("MLP 784-512-512-10, 16→16", spaces.mlp(784, 512, 512, 10).relax(), 16, 16, 1, (2, 1, 1, 1)),
+    Case(
+        "MLP 784-512-512-10, 16→16", spaces.mlp(784, 512, 512, 10).relax(), 16, 16, 1, (2, 1, 1, 1)
+    ),
     Case("CNN of the paper, 32→32", spaces.paper_cnn(), 32, 32, 1, (2, 1, 1, 1)),
     Case("Transformer of the paper, 32→32", spaces.paper_transformer(), 32, 32, 1, (22, 3, 4, 1)),
-    Case("GRU seq2seq, batch 10, 16→16", spaces.gru_seq2seq().relax(), 16, 16, 10, (20, 20, 25, 12)),
+    Case(
+        "GRU seq2seq, batch 10, 16→16", spaces.gru_seq2seq().relax(), 16, 16, 10, (20, 20, 25, 12)
+    ),
 ]
 
 
@@ -66,7 +70,11 @@ def report(rows: list[dict[str, Any]]) -> str:
             for k in ("compile", "forward", "gradient", "memory")
         ]
         lines.append(f"| {row['case']} | {' | '.join(cells)} |")
-    lines += ["", "| factored | compile | forward | gradient | temporary memory |", "|---|---|---|---|---|"]
+    lines += [
+        "",
+        "| factored | compile | forward | gradient | temporary memory |",
+        "|---|---|---|---|---|",
+    ]
     for row in rows:
         ours = row["factored"]
         lines.append(

@@ -29,7 +29,9 @@ def run(name: str, kind: str) -> dict[str, Any]:
     args = layer_arguments(space, 1, 2, 1)
     measured = measure(layer_functions(apply, make_plan(space))[kind], *args, seconds=2.0)
     stats = jax.devices()[0].memory_stats() or {}
-    peak = stats.get("peak_bytes_in_use") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = (
+        stats.get("peak_bytes_in_use") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    )
     return {
         "network": name,
         "kind": kind,

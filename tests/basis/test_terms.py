@@ -95,7 +95,9 @@ def test_cost_without_arrays():
     space = spaces.gpt2()
     report = cost_report(space, 1, 2, batch=3)
     assert report.total.terms == count_terms(space) == sum(row.terms for row in report.rows)
-    assert report.total.parameters == sum(r * c for r, c in coefficient_shapes(make_plan(space), 1, 2).values())
+    assert report.total.parameters == sum(
+        r * c for r, c in coefficient_shapes(make_plan(space), 1, 2).values()
+    )
     matrix = cost_report(space_of({"w": ("a b", (64, 32))}), 16, 8, batch=2)
     core = next(row for row in matrix.rows if row.part == "a,b")
     assert core.flops == 2 * 2 * 64 * 32 * 16 * 8

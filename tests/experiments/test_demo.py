@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import kendalltau
 
 from unf.experiments import demo
+from unf.experiments.demo import __main__
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +72,7 @@ def test_too_few_networks_are_refused():
 
 def test_missing_extra_names_the_remedy(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["demo"])
-    monkeypatch.setattr(demo.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SystemExit):
-        demo.main()
+    monkeypatch.setattr(__main__.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match="2"):
+        __main__.main()
     assert "pip install 'universal-neural-functionals[plots]'" in capsys.readouterr().err

@@ -19,7 +19,9 @@ ARCHITECTURES: dict[str, WeightSpace] = {
     ),
     "mlp without biases": space_of({"w0": ("[i] a", (2, 3)), "w1": ("a [o]", (3, 2))}),
     "cnn 1d": space_of({"k0": ("[k] [i] a", (3, 2, 2)), "k1": ("[k] a b", (3, 2, 2))}),
-    "cnn 2d": space_of({"k": ("[3 2] a b", (3, 2, 2, 3)), "b": ("b", (3,)), "w": ("b [o]", (3, 2))}),
+    "cnn 2d": space_of(
+        {"k": ("[3 2] a b", (3, 2, 2, 3)), "b": ("b", (3,)), "w": ("b [o]", (3, 2))}
+    ),
     "cnn 2d, all permuted": space_of(
         {"k": ("kh kw a b", (2, 2, 2, 2)), "b": ("b", (2,)), "w": ("b o", (2, 2))}
     ),
@@ -34,7 +36,9 @@ ARCHITECTURES: dict[str, WeightSpace] = {
         {"q": ("d (h h.k)", (2, 4)), "b": ("(h h.k)", (4,)), "o": ("(h h.k) d", (4, 2))}, h=2
     ),
     "tied embedding": space_of({"e": ("[v] d", (3, 3)), "w": ("d d", (3, 3)), "b": ("[v]", (3,))}),
-    "fused gates": space_of({"h": ("(3 h) h", (6, 2)), "x": ("(3 h) [i]", (6, 2)), "b": ("(3 h)", (6,))}),
+    "fused gates": space_of(
+        {"h": ("(3 h) h", (6, 2)), "x": ("(3 h) [i]", (6, 2)), "b": ("(3 h)", (6,))}
+    ),
     "fused qkv": space_of(
         {"qkv": ("d ((h k) + (h k) + (h v))", (2, 8)), "o": ("(h v) d", (4, 2))}, h=2, k=1
     ),
@@ -51,12 +55,16 @@ ARCHITECTURES: dict[str, WeightSpace] = {
     "flatten before dense": space_of(
         {"k": ("[2] a", (2, 2)), "w": ("([2 2] a) b", (8, 2)), "t": ("(a [2 2]) b", (8, 2))}
     ),
-    "grouped convolution": space_of({"k": ("[2] g.i (g g.o)", (2, 2, 4)), "n": ("(g g.o)", (4,))}, g=2),
+    "grouped convolution": space_of(
+        {"k": ("[2] g.i (g g.o)", (2, 2, 4)), "n": ("(g g.o)", (4,))}, g=2
+    ),
     "rank 0": space_of({"s": ("", ()), "t": ("", ()), "v": ("a", (3,))}),
     "rank 5": space_of({"w": ("a b c a d", (2, 2, 2, 2, 2)), "v": ("c", (2,))}),
     "one name four times": space_of({"w": ("n n n n", (2, 2, 2, 2))}),
     "heads twice": space_of({"w": ("h h.k h h.k", (2, 2, 2, 2)), "b": ("h h.k", (2, 2))}),
-    "nested twice": space_of({"w": ("a a.b a.b.c", (2, 2, 2)), "v": ("a a.b", (2, 2)), "s": ("a", (2,))}),
+    "nested twice": space_of(
+        {"w": ("a a.b a.b.c", (2, 2, 2)), "v": ("a a.b", (2, 2)), "s": ("a", (2,))}
+    ),
     "nested in a fixed axis in a permuted one": space_of(
         {"w": ("h [h.l] h.l.m", (2, 2, 2)), "v": ("h", (2,))}
     ),

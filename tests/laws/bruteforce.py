@@ -44,7 +44,7 @@ def entry_permutations(space: WeightSpace, group=None) -> list[np.ndarray]:
 
 
 def count_orbits(space: WeightSpace, out_space: WeightSpace) -> int:
-    """The dimension of all equivariant linear maps: orbits of pairs of an output and an input entry.
+    """The dimension of all equivariant linear maps: orbits of pairs of output and input entries.
 
     Both spaces need the same permutations.
     """

@@ -114,7 +114,8 @@ def test_transformations(name):
     batch = jax.vmap(lambda k: random_features(space, IN, key=k, dtype=jnp.float64))(keys)
     batched = jax.jit(jax.vmap(layer))(batch)
     for i in range(len(keys)):
-        assert_trees_close(jax.tree.map(lambda a: a[i], batched), f(jax.tree.map(lambda a: a[i], batch)))
+        one, alone = (jax.tree.map(lambda a, i=i: a[i], tree) for tree in (batched, batch))
+        assert_trees_close(one, f(alone))
     scanned, _ = jax.lax.scan(lambda c, _: (layer(c), None), x, length=2)
     assert_trees_close(scanned, f(f(x)))
 
@@ -133,7 +134,9 @@ def test_transformations(name):
         jax.jit(loss)(*jax.tree.map(lambda a, t, s=s: a + s * t, arguments, directions))
         for s in (step, -step)
     ]
-    assert float((moved[0] - moved[1]) / (2 * step)) == pytest.approx(float(slope), rel=1e-5, abs=1e-6)
+    assert float((moved[0] - moved[1]) / (2 * step)) == pytest.approx(
+        float(slope), rel=1e-5, abs=1e-6
+    )
 
 
 @most_architectures

@@ -26,7 +26,9 @@ leaves = st.lists(st.one_of(atoms, products, concatenations), max_size=3).map(" 
 specs = st.lists(leaves, min_size=1, max_size=3)
 
 random_spaces = settings(
-    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    deadline=None,
+    max_examples=25,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 
 
@@ -62,7 +64,9 @@ def test_round_trips(strings):
 def test_group_action(strings, seed):
     space = random_space(strings)
     keys = jax.random.split(jax.random.key(seed))
-    x = space.unflatten([np.arange(np.prod(leaf.shape, initial=1)).reshape(leaf.shape) for leaf in space.leaves])
+    x = space.unflatten(
+        [np.arange(np.prod(leaf.shape, initial=1)).reshape(leaf.shape) for leaf in space.leaves]
+    )
     g = space.sample_permutation(keys[0])
     moved = space.permute(x, g)
     back = space.permute(moved, space.invert(g))
@@ -93,7 +97,9 @@ def test_dimension_equals_orbits(strings):
     space = random_space(strings)
     assume(space.num_weights <= 60)
     plan = make_plan(space, minimal=True)
-    assert sum(core_parameters(plan, core, 1, 1) for core in plan.cores) == count_orbits(space, space)
+    assert sum(core_parameters(plan, core, 1, 1) for core in plan.cores) == count_orbits(
+        space, space
+    )
 
 
 @pytest.mark.nightly

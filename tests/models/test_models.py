@@ -70,7 +70,11 @@ def test_statistics():
     x = random_features(SPACE, 2, key=KEY)
     got = leaf_statistics(SPACE, x)
     entries = np.asarray(x["b"])
-    expected = [entries.mean(0), entries.var(0), *np.quantile(entries, [0, 0.25, 0.5, 0.75, 1], axis=0)]
+    expected = [
+        entries.mean(0),
+        entries.var(0),
+        *np.quantile(entries, [0, 0.25, 0.5, 0.75, 1], axis=0),
+    ]
     np.testing.assert_allclose(got[:14], np.concatenate(expected), rtol=1e-5)
 
 
@@ -156,4 +160,6 @@ def test_loading_checks_arrays_and_description(tmp_path):
     with pytest.raises(FileNotFoundError, match="absent"):
         load_model(tmp_path / "absent.safetensors")
     with pytest.raises(SpecError, match="at 'b': the model was made for another weight space"):
-        load_model(good, space=space_of({"b": ("h", (4,)), "r": ("h h", (4, 4)), "x": ("[i] h", (2, 4))}))
+        load_model(
+            good, space=space_of({"b": ("h", (4,)), "r": ("h h", (4, 4)), "x": ("[i] h", (2, 4))})
+        )

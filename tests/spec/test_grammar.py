@@ -24,7 +24,10 @@ from unf.spec import Concat, Name, Number, Product, format_axes, parse_leaf
         ("d (h h.k)", (Name("d"), Product((Name("h"), Name("h.k"))))),
         ("(h (k + k + v))", (Product((Name("h"), Concat((Name("k"), Name("k"), Name("v"))))),)),
         (("a", 0, -1), (Name("a"), Name("#0"), Name("#-1"))),
-        ((np.int64(3), "(a b)", "[f]"), (Name("#3"), Product((Name("a"), Name("b"))), Name("f", True))),
+        (
+            (np.int64(3), "(a b)", "[f]"),
+            (Name("#3"), Product((Name("a"), Name("b"))), Name("f", True)),
+        ),
     ],
 )
 def test_parse(text, axes):

@@ -129,20 +129,30 @@ def test_libraries():
     class Linen(linen.Module):
         @linen.compact
         def __call__(self, x):
-            return linen.Dense(4)(linen.Dense(3)(x))
+            x = linen.Dense(3)(x)
+            return linen.Dense(4)(x)
 
-    dense = {"Dense_0": {"kernel": "[i] h", "bias": "h"}, "Dense_1": {"kernel": "h [o]", "bias": "[o]"}}
+    dense = {
+        "Dense_0": {"kernel": "[i] h", "bias": "h"},
+        "Dense_1": {"kernel": "h [o]", "bias": "[o]"},
+    }
     space = WeightSpace.from_spec({"params": dense}, Linen().init(key, x))
     assert space.sizes == {"h": 3}
 
     state = nnx.state(nnx.Linear(2, 3, rngs=nnx.Rngs(0)))
-    names = [unf.spec.format_path(path) for path, _ in jax.tree_util.tree_flatten_with_path(state)[0]]
+    names = [
+        unf.spec.format_path(path) for path, _ in jax.tree_util.tree_flatten_with_path(state)[0]
+    ]
     space = WeightSpace.from_spec(
-        jax.tree.map(lambda leaf: "[i] h" if leaf.ndim == 2 else "h", state), state
+        jax.tree.map(lambda leaf: "[i] h" if jnp.ndim(leaf) == 2 else "h", state), state
     )
     assert space.sizes == {"h": 3} and [leaf.path for leaf in space.leaves] == names
 
-    network = hk.without_apply_rng(hk.transform(lambda x: hk.Linear(4)(hk.Linear(3)(x))))
+    def hk_network(x):
+        x = hk.Linear(3)(x)
+        return hk.Linear(4)(x)
+
+    network = hk.without_apply_rng(hk.transform(hk_network))
     space = WeightSpace.from_spec(
         {"linear": {"w": "[i] h", "b": "h"}, "linear_1": {"w": "h [o]", "b": "[o]"}},
         network.init(key, x),
@@ -182,7 +192,9 @@ def test_relaxing_a_stacked_axis_gives_a_wreath_product():
 
 def test_permute_moves_what_the_names_say():
     space = WeightSpace.from_spec(
-        {"w": "[2] (a + (b a))", "n": "h h.k"}, {"w": shape(2, 8), "n": shape(2, 3)}
+        {"w": "[2] (a + (b a))", "n": "h h.k"},
+        {"w": shape(2, 8), "n": shape(2, 3)},
+        sizes={"a": 2},
     )
     w, n = np.arange(16.0).reshape(2, 8), np.arange(6.0).reshape(2, 3)
     a, b, h, k = [1, 0], [2, 0, 1], [1, 0], [[0, 2, 1], [1, 2, 0]]
@@ -214,6 +226,12 @@ def test_json_refuses_what_it_cannot_describe():
     space = WeightSpace.from_spec(Affine("a b", "b"), Affine(shape(2, 3), shape(3)))
     with pytest.raises(SpecError, match="container of type Affine"):
         space.to_json()
-    for text in ("", "[]", "{}", '{"format": 1, "tree": {"dict": 3}, "sizes": {}}', '{"format": 2}'):
+    for text in (
+        "",
+        "[]",
+        "{}",
+        '{"format": 1, "tree": {"dict": 3}, "sizes": {}}',
+        '{"format": 2}',
+    ):
         with pytest.raises(SpecError, match="description"):
             WeightSpace.from_json(text)

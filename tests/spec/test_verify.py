@@ -11,10 +11,16 @@ KEY = jax.random.key(0)
 
 
 def mlp(params, x):
-    return jax.nn.relu(x @ params["w0"] + params["b0"]) @ params["w1"] * params["scale"]
+    hidden = jax.nn.relu(x @ params["w0"] + params["b0"][None])
+    return hidden @ params["w1"] * params["scale"][None]
 
 
-PARAMS = {"w0": jnp.zeros((3, 4)), "b0": jnp.zeros(4), "w1": jnp.zeros((4, 2)), "scale": jnp.ones(2)}
+PARAMS = {
+    "w0": jnp.zeros((3, 4)),
+    "b0": jnp.zeros(4),
+    "w1": jnp.zeros((4, 2)),
+    "scale": jnp.ones(2),
+}
 TRUE = {"w0": "[i] h", "b0": "h", "w1": "h [o]", "scale": "[o]"}
 
 

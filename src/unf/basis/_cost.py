@@ -59,7 +59,7 @@ class CostReport:
         return "\n".join(map(render, (header, *body)))
 
 
-def _scaled(value: float, base: int, unit: str) -> str:
+def _scaled(value: int | float, base: int, unit: str) -> str:
     for prefix in ("", "k", "M", "G", "T", "P"):
         if value < base or prefix == "P":
             return f"{value:.3g} {prefix}{unit}".rstrip()

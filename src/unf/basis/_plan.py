@@ -209,7 +209,10 @@ def _make_plan(space: WeightSpace, out_space: WeightSpace, minimal: bool) -> Pla
 
 
 def _core_sort_key(labels: Labels) -> tuple:
-    return (len(labels), [(label.name, -1 if label.parent is None else label.parent) for label in labels])
+    return (
+        len(labels),
+        [(label.name, -1 if label.parent is None else label.parent) for label in labels],
+    )
 
 
 def _check_compatible(space: WeightSpace, out_space: WeightSpace) -> None:
@@ -266,15 +269,16 @@ def _drop_dependent(core: Core, in_stacks, out_stacks) -> Core | None:
             for matching in core.matchings
         ]
     )  # fmt: skip
-    features, targets = allowed.any(axis=(0, 2)), allowed.any(axis=(0, 1))
-    if not features.any():
+    features = np.flatnonzero(allowed.any(axis=(0, 2)))
+    targets = np.flatnonzero(allowed.any(axis=(0, 1)))
+    if not len(features):
         return None
     allowed = allowed[:, features][:, :, targets]
     mask = None if allowed.all() else tuple(tuple(map(tuple, rows)) for rows in allowed.tolist())
     return Core(
         core.labels,
-        tuple(f for f, keep in zip(core.features, features, strict=True) if keep),
-        tuple(t for t, keep in zip(core.targets, targets, strict=True) if keep),
+        tuple(core.features[i] for i in features),
+        tuple(core.targets[i] for i in targets),
         core.matchings,
         mask,
     )
@@ -289,7 +293,10 @@ def _is_independent(core: Labels, matching, feature, in_labels, target, out_labe
     sizes = {label.name: label.size for label in (*core, *in_labels, *out_labels)}
     of_target = {group: i for i, group in enumerate(target.view.kept)}
     of_feature = {group: matching.index(i) for i, group in enumerate(feature.view.kept)}
-    sides = [("in", feature.view, in_labels, of_feature), ("out", target.view, out_labels, of_target)]
+    sides = [
+        ("in", feature.view, in_labels, of_feature),
+        ("out", target.view, out_labels, of_target),
+    ]
     for side, view, labels, kept in sides:
         for group in view.summed:
             parent = view.parent(group, labels)

@@ -43,9 +43,7 @@ class Term:
     def formula(self) -> str:
         """The term as an equation, a letter for each group: `E[a,b] = mean_c X[a,c]`."""
         ordered = sorted(self.partition, key=lambda g: sorted(("oi".index(s), p) for s, p in g))
-        letter = {
-            index: _letter(i) for i, group in enumerate(ordered) for index in group
-        }
+        letter = {index: _letter(i) for i, group in enumerate(ordered) for index in group}
         outputs = [letter[index] for index in sorted(letter) if index[0] == "o"]
         inputs = [letter[index] for index in sorted(letter) if index[0] == "i"]
         averaged = ",".join(dict.fromkeys(a for a in inputs if a not in outputs))
@@ -98,7 +96,9 @@ def core_terms(plan: Plan, core: Core) -> Iterator[Term]:
                 out_stack = plan.out_stacks[target.stack]
                 if core.allowed is None or core.allowed[m][f][t]:
                     groups = _join(feature.view, target.view, matching)
-                    yield from _member_terms(plan, core.name, groups, in_stack, out_stack, row, column)
+                    yield from _member_terms(
+                        plan, core.name, groups, in_stack, out_stack, row, column
+                    )
                 column += out_stack.width
             row += in_stack.width
 
@@ -112,7 +112,9 @@ def _join(feature, target, matching) -> list[tuple[tuple[int, ...], tuple[int, .
 def _member_terms(
     plan: Plan, core: str, groups, in_stack: Stack, out_stack: Stack, row: int, column: int
 ) -> Iterator[Term]:
-    for source, in_order, rows in zip(in_stack.blocks, in_stack.orders, in_stack.widths, strict=True):
+    for source, in_order, rows in zip(
+        in_stack.blocks, in_stack.orders, in_stack.widths, strict=True
+    ):
         at = column
         for target, out_order, columns in zip(
             out_stack.blocks, out_stack.orders, out_stack.widths, strict=True

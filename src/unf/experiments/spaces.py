@@ -131,7 +131,12 @@ def resnet50(num_classes: int = 1000) -> WeightSpace:
 def paper_mlp() -> WeightSpace:
     """MLP on Fashion-MNIST (appendix B): 32 terms."""
     return _space(
-        {"w0": ((0, 1), (64, 32)), "b0": ((1,), (32,)), "w1": ((1, 2), (32, 10)), "b1": ((2,), (10,))}
+        {
+            "w0": ((0, 1), (64, 32)),
+            "b0": ((1,), (32,)),
+            "w1": ((1, 2), (32, 10)),
+            "b1": ((2,), (10,)),
+        }
     )
 
 

@@ -24,8 +24,8 @@ FORMAT = 1
 _KINDS = {kind.__name__: kind for kind in (UNF, InvariantUNF, StatNN)}
 
 
-def save_model(path: str | os.PathLike, model: UNF | InvariantUNF | StatNN) -> None:
-    """Write a model to a safetensors file, whole or not at all.
+def save_model(path: str | os.PathLike, model: Any) -> None:
+    """Write a `UNF`, `InvariantUNF` or `StatNN` to a safetensors file, whole or not at all.
 
     Raises:
         ValueError: if the model is of another kind, or has an activation without a name.
@@ -115,14 +115,19 @@ def _is_arraylike(x: Any) -> bool:
 
 def _fill(skeleton: Any, arrays: dict[str, Any], path: Any) -> Any:
     expected = _named_arrays(skeleton)
-    missing, extra = sorted(expected.keys() - arrays.keys()), sorted(arrays.keys() - expected.keys())
+    missing, extra = (
+        sorted(expected.keys() - arrays.keys()),
+        sorted(arrays.keys() - expected.keys()),
+    )
     if missing or extra:
         raise ValueError(
             f"{path}: the arrays do not fit the description: missing {missing}, unexpected {extra}"
         )
     for name, want in expected.items():
         if arrays[name].shape != want.shape:
-            raise ValueError(f"{path}: {name} has shape {arrays[name].shape}, expected {want.shape}")
+            raise ValueError(
+                f"{path}: {name} has shape {arrays[name].shape}, expected {want.shape}"
+            )
 
     def take(key_path: Any, leaf: Any) -> Any:
         if not _is_arraylike(leaf):
@@ -140,7 +145,9 @@ def _check_space(given: WeightSpace, stored: WeightSpace) -> None:
             raise SpecError(
                 "the model was made for another weight space",
                 path=path,
-                expected="no such leaf" if path not in theirs else '"{}", shape {}'.format(*theirs[path]),
+                expected="no such leaf"
+                if path not in theirs
+                else '"{}", shape {}'.format(*theirs[path]),
                 got="no such leaf" if path not in ours else '"{}", shape {}'.format(*ours[path]),
             )
     if given != stored:

@@ -190,9 +190,7 @@ class InvariantUNF(eqx.Module):
             key=head_key,
         )
 
-    def __call__(
-        self, x: PyTree, *, key: PRNGKeyArray | None = None
-    ) -> Float[Array, " out_size"]:
+    def __call__(self, x: PyTree, *, key: PRNGKeyArray | None = None) -> Float[Array, " out_size"]:
         """A vector that permuting the weights does not change; `key` turns dropout on."""
         return self.head(self.pool(self.activation(self.backbone(x, key=key))))
 

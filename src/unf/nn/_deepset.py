@@ -1,7 +1,7 @@
 """Layers that treat all weights alike: equivariant to every permutation of a tensor's entries."""
 
 from math import sqrt
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -49,7 +49,7 @@ class DeepSetLinear(eqx.Module):
     weight: Float[Array, "in_channels out_channels"]
     pooled_weight: Float[Array, "in_channels out_channels"]
     bias: Float[Array, " out_channels"] | None
-    pool: Literal["leaf", "all"] = eqx.field(static=True)
+    pool: str = eqx.field(static=True)
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class DeepSetLinear(eqx.Module):
         out_channels: int,
         *,
         key: PRNGKeyArray,
-        pool: Literal["leaf", "all"] = "leaf",
+        pool: str = "leaf",
         bias: bool = True,
         dtype: Any = jnp.float32,
     ):
@@ -67,7 +67,7 @@ class DeepSetLinear(eqx.Module):
             in_channels: channels of the input.
             out_channels: channels of the output.
             key: draws the weights, from N(0, 1/(2·in_channels)).
-            pool: the set that is averaged over: the entries of each leaf, or all weights.
+            pool: the set that is averaged over: the entries of each "leaf", or "all" weights.
             bias: whether to add a bias.
             dtype: of the weights.
         """
@@ -87,7 +87,7 @@ class DeepSetLinear(eqx.Module):
         if self.pool == "all":
             sizes = [leaf.size for leaf in leaves]
             weighted = [mean * (size / sum(sizes)) for mean, size in zip(means, sizes, strict=True)]
-            means = [sum(weighted[1:], start=weighted[0])] * len(leaves)
+            means = [jnp.sum(jnp.stack(weighted), axis=0)] * len(leaves)
         out = []
         for leaf, mean in zip(leaves, means, strict=True):
             constant = _affine(mean, self.pooled_weight, self.bias)

@@ -56,7 +56,9 @@ def coefficient_shapes(
     """The shape of each core's matrix."""
     return {
         core.name: (
-            len(core.matchings) * in_channels * sum(plan.in_stacks[f.stack].width for f in core.features),
+            len(core.matchings)
+            * in_channels
+            * sum(plan.in_stacks[f.stack].width for f in core.features),
             out_channels * sum(plan.out_stacks[t.stack].width for t in core.targets),
         )
         for core in plan.cores
@@ -79,7 +81,8 @@ def check_coefficients(plan: Plan, coefficients: Mapping[str, Any], in_channels:
         if got != (rows, columns * out_channels):
             raise SpecError(
                 f"coefficients of the wrong shape for core {name!r}",
-                expected=f"{(rows, columns * max(out_channels, 1))} for {in_channels} input channels",
+                expected=f"{rows} rows for {in_channels} input channels, a multiple of {columns} "
+                "columns, the same for all cores",
                 got=got,
                 remedy="give the input the number of channels the layer was made for",
             )
@@ -201,7 +204,7 @@ def _mix_core(
     return sum(turned[1:], start=turned[0])
 
 
-def _mask(plan: Plan, core: Core, shape: tuple[int, int]) -> np.ndarray:
+def _mask(plan: Plan, core: Core, shape: tuple[int, ...]) -> np.ndarray:
     """The entries of a core's matrix that are terms."""
     allowed = np.array(core.allowed)
     in_widths = np.array([plan.in_stacks[f.stack].width for f in core.features])
@@ -239,9 +242,7 @@ def _embed(
         blocks.update(_scatter(stack, whole, out_channels))
     leaves, start = [], 0
     for layout in plan.out_space.layouts:
-        parts = [
-            block.unfold(blocks[start + i]) for i, block in enumerate(layout.blocks)
-        ]
+        parts = [block.unfold(blocks[start + i]) for i, block in enumerate(layout.blocks)]
         leaves.append(layout.join(parts))
         start += len(parts)
     return plan.out_space.unflatten(leaves)

@@ -32,7 +32,9 @@ def init_coefficients(
     for core, subkey in zip(plan.cores, keys, strict=False):
         scale = np.concatenate(
             [
-                np.repeat(1 / np.sqrt(fan_in[list(stack.blocks)]), np.array(stack.widths) * out_channels)
+                np.repeat(
+                    1 / np.sqrt(fan_in[list(stack.blocks)]), np.array(stack.widths) * out_channels
+                )
                 for stack in (plan.out_stacks[target.stack] for target in core.targets)
             ]
         )

@@ -1,6 +1,8 @@
 """What acts at every entry alone: activations, channel normalisation, dropout."""
 
 from collections.abc import Callable
+from types import ModuleType
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -23,9 +25,11 @@ def resolve_activation(activation: str | Callable[[Array], Array]) -> Callable[[
     """An activation from its name in `jax.nn`, or itself."""
     if callable(activation):
         return activation
-    found = getattr(jax.nn, activation, None)
-    if not callable(found):
-        raise ValueError(f"unknown activation {activation!r}; expected a name in jax.nn, e.g. 'relu'")
+    found: Any = getattr(jax.nn, activation, None)
+    if found is None or isinstance(found, ModuleType):
+        raise ValueError(
+            f"unknown activation {activation!r}; expected a name in jax.nn, e.g. 'relu'"
+        )
     return found
 
 

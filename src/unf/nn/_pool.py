@@ -53,7 +53,11 @@ class InvariantPool(eqx.Module):
     def out_size(self, channels: int) -> int:
         """The length of the result for inputs with that many channels."""
         groups = [block.width for block in self.space.blocks]
-        return channels * len(self.statistics) * (sum(groups) if self.keep_fixed else len(self.space.leaves))
+        return (
+            channels
+            * len(self.statistics)
+            * (sum(groups) if self.keep_fixed else len(self.space.leaves))
+        )
 
     def __call__(self, x: PyTree) -> Float[Array, " features"]:
         """Pool features: leaf by leaf, statistic by statistic, channel by channel."""

@@ -1,6 +1,6 @@
 """Positional encodings: telling apart the indices of axes that a layer would permute."""
 
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -23,7 +23,7 @@ class PositionalEncoding(eqx.Module):
     tables: dict[str, Float[Array, "size channels"]]
     space: WeightSpace = eqx.field(static=True)
     learned: bool = eqx.field(static=True)
-    mode: Literal["concat", "add"] = eqx.field(static=True)
+    mode: str = eqx.field(static=True)
 
     def __init__(
         self,
@@ -31,8 +31,8 @@ class PositionalEncoding(eqx.Module):
         channels: int,
         *,
         axes: tuple[str | int, ...] = (),
-        kind: Literal["sinusoidal", "learned"] = "sinusoidal",
-        mode: Literal["concat", "add"] = "concat",
+        kind: str = "sinusoidal",
+        mode: str = "concat",
         key: PRNGKeyArray | None = None,
         dtype: Any = jnp.float32,
     ):
@@ -42,8 +42,8 @@ class PositionalEncoding(eqx.Module):
             space: the weight space of the features.
             channels: channels of the encoding; with `mode="add"`, those of the features.
             axes: names of the axes to encode, by default every fixed one.
-            kind: sinusoidal, or a learned table that starts as N(0, 1).
-            mode: whether to append the encoding's channels or add to those there are.
+            kind: "sinusoidal", or "learned": a table that starts as N(0, 1).
+            mode: "concat" appends the encoding's channels, "add" adds to those there are.
             key: draws a learned table.
             dtype: of the tables.
         """

@@ -13,6 +13,7 @@ integer name 0 of the tuple form is printed.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, NoReturn
 
 from ._errors import SpecError
 
@@ -59,7 +60,6 @@ class Concat:
 
 
 Axis = Name | Number | Product | Concat
-LeafSpec = str | tuple | list
 
 _IDENTIFIER = r"(?:[A-Za-z_]\w*|\#-?\d+)"
 _NAME = re.compile(rf"{_IDENTIFIER}(?:\.{_IDENTIFIER})*", re.ASCII)
@@ -92,7 +92,7 @@ def _bare(axis: Axis) -> str:
     return axis.path if isinstance(axis, Name) else str(axis)
 
 
-def parse_leaf(spec: LeafSpec, path: str | None = None) -> tuple[Axis, ...]:
+def parse_leaf(spec: Any, path: str | None = None) -> tuple[Axis, ...]:
     """Read one leaf's specification, a string or a tuple with one entry per stored axis.
 
     >>> [str(axis) for axis in parse_leaf("[kh kw] (head dim) (a + b)")]
@@ -123,7 +123,7 @@ def parse_name(name: str | int) -> str:
     )
 
 
-def _parse_entry(entry: object, spec: LeafSpec, path: str | None) -> Axis:
+def _parse_entry(entry: Any, spec: tuple | list, path: str | None) -> Axis:
     if isinstance(entry, str):
         axes = _Parser(entry, path).leaf()
         if len(axes) == 1:
@@ -135,7 +135,7 @@ def _parse_entry(entry: object, spec: LeafSpec, path: str | None) -> Axis:
             remedy="write the whole leaf as one string, or put a product in parentheses",
         )
     if hasattr(entry, "__index__") and not isinstance(entry, bool):
-        return Name(f"#{int(entry)}")  # type: ignore[call-overload]
+        return Name(f"#{int(entry)}")
     raise SpecError(
         "an axis is named by a string or an integer",
         path=path,
@@ -163,7 +163,7 @@ class _Parser:
             yield match.group().strip(), start
             position = match.end()
 
-    def _fail(self, problem: str, position: int):
+    def _fail(self, problem: str, position: int) -> NoReturn:
         pointer = f"{self.text}\n{' ' * (position + 7)}^"
         raise SpecError(
             f"cannot read the specification: {problem}",
@@ -211,7 +211,7 @@ class _Parser:
         self.next += 1
         return content
 
-    def _sum(self, fixed: bool) -> Axis | tuple[()]:
+    def _sum(self, fixed: bool) -> Any:
         parts = [self._product(fixed)]
         while self._peek() == "+":
             self.next += 1
@@ -222,7 +222,7 @@ class _Parser:
             self._fail("a part of the concatenation is empty", self._position())
         return concat(parts) if len(parts) > 1 else parts[0]
 
-    def _product(self, fixed: bool) -> Axis | tuple[()]:
+    def _product(self, fixed: bool) -> Any:
         factors = self._items(fixed)
         return product(factors) if factors else ()
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from ._blocks import Block, base_name
 from ._errors import SpecError
@@ -60,7 +61,7 @@ def check(space: "WeightSpace", permutation: Mapping[Any, Any]) -> dict[str, Any
                 expected=f"shape {shape}",
                 got=f"shape {np.shape(indices)}",
             )
-        if not isinstance(indices, jax.core.Tracer):
+        if not isinstance(indices, Tracer):
             _check_values(name, np.asarray(indices))
         checked[name] = jnp.asarray(indices)
     return checked
@@ -127,7 +128,7 @@ def _take(array: Any, indices: Any, axes: list[int]) -> Any:
 
 
 def invert(space: "WeightSpace", permutation: Mapping[Any, Any]) -> dict[str, Any]:
-    """The inverse group element: `permute(permute(x, g), invert(g))` is `x`."""
+    """The group element that undoes another: permuting with both gives back the weights."""
     permutation = check(space, permutation)
     inverse: dict[str, Any] = {}
     for name in sorted(permutation, key=lambda n: n.count(".")):

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import NoReturn
 
 from ._errors import SpecError
 from ._grammar import Axis, Name, Number, Product, children, names_in
@@ -114,7 +115,7 @@ def _check_given(given: Mapping[str, int], order: list[str]) -> None:
             raise SpecError(f"sizes= gives {name!r} the size {size}", expected="at least 1")
 
 
-def _fail_undetermined(pending: list[_Equation], sizes: Mapping[str, int]) -> None:
+def _fail_undetermined(pending: list[_Equation], sizes: Mapping[str, int]) -> NoReturn:
     equation = min(pending, key=lambda e: len(e.unknowns(sizes)))
     unknowns = sorted(equation.unknowns(sizes))
     raise SpecError(

@@ -59,7 +59,7 @@ class WeightSpace:
         spec: PyTree,
         params: PyTree,
         *,
-        sizes: Mapping[str | int, int] | None = None,
+        sizes: Mapping[Any, int] | None = None,
     ) -> "WeightSpace":
         """The weight space of `params` as a specification describes it (Appendix A).
 
@@ -267,7 +267,7 @@ def _check_rank(axes: tuple[Axis, ...], shape: tuple[int, ...], path: str) -> No
         raise SpecError(
             f"the specification has {len(axes)} axes, the array {len(shape)}",
             path=path,
-            expected=f'one axis for each of the dimensions {shape}',
+            expected=f"one axis for each of the dimensions {shape}",
             got=f'"{format_axes(axes)}"',
             remedy="put several names that share one stored axis in parentheses",
         )

@@ -155,7 +155,7 @@ def _describe(space: WeightSpace, report: SymmetryReport) -> str:
         )
         paths = ", ".join(list(where)[:4]) + (", ..." if len(where) > 4 else "")
         lines.append(
-            f"  {name!r} changes the outputs by {report.changes[name]:.1e} of their size; in {paths}"
+            f"  {name!r} changes the outputs by {report.changes[name]:.1e} relative, in {paths}"
         )
     lines.append(
         "  remedy: fix() these axes, or give axes that do not permute together different names"

@@ -18,30 +18,32 @@ from ..basis._terms import Partition
 from ..spec import Block
 
 
-def set_partitions(items: list) -> Iterator[list[list]]:
-    """All partitions of a list into non-empty subsets."""
+def set_partitions(items: list, colour: Mapping) -> Iterator[list[list]]:
+    """All partitions of a list into non-empty subsets, each of one colour."""
     if not items:
         yield []
         return
     first, *rest = items
-    for smaller in set_partitions(rest):
+    for smaller in set_partitions(rest, colour):
         yield [[first], *smaller]
         for i, subset in enumerate(smaller):
-            yield [*smaller[:i], [first, *subset], *smaller[i + 1 :]]
+            if colour[first] == colour[subset[0]]:
+                yield [*smaller[:i], [first, *subset], *smaller[i + 1 :]]
 
 
 def valid_partitions(source: Block, target: Block) -> Iterator[Partition]:
     """Definition 1, and for nested axes: together only if what they are nested in is."""
     labels = {("o", i): label for i, label in enumerate(target.labels)}
     labels |= {("i", i): label for i, label in enumerate(source.labels)}
-    for subsets in set_partitions(sorted(labels)):
+    names = {index: label.name for index, label in labels.items()}
+    for subsets in set_partitions(sorted(labels), names):
         place = {index: number for number, subset in enumerate(subsets) for index in subset}
 
         def permute_together(a, b, place=place) -> bool:
             x, y = labels[a], labels[b]
-            if x.name != y.name or (x.parent is None) != (y.parent is None):
-                return False
-            return x.parent is None or place[a[0], x.parent] == place[b[0], y.parent]
+            if x.parent is None or y.parent is None:
+                return x.parent == y.parent
+            return place[a[0], x.parent] == place[b[0], y.parent]
 
         if all(permute_together(subset[0], other) for subset in subsets for other in subset[1:]):
             yield tuple(sorted(tuple(sorted(subset)) for subset in subsets))
@@ -89,9 +91,7 @@ def literal_layer(plan: Plan, coefficients: Mapping[str, Array], x: PyTree, bias
         for term in core_terms(plan, core):
             pair = by_pair.setdefault((term.target_block, term.source_block), {})
             pair[term.partition] = term
-    columns = sum(
-        plan.out_stacks[target.stack].width for target in plan.cores[0].targets
-    )
+    columns = sum(plan.out_stacks[target.stack].width for target in plan.cores[0].targets)
     out_channels = coefficients[plan.cores[0].name].shape[1] // columns
     out, start = [], 0
     for number, layout in enumerate(plan.out_space.layouts):
