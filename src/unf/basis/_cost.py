@@ -95,13 +95,13 @@ def cost_report(
     >>> matrix = WeightSpace.from_spec("a b", jax.ShapeDtypeStruct((64, 32), "float32"))
     >>> print(cost_report(matrix, 16, 16))
     part    terms  parameters   FLOPs     read  written
-    reduce      0           0  66.6 k   260 kB  6.06 kB
+    reduce      0           0    66 k   258 kB  6.06 kB
     ()          1         256     512  1.06 kB     64 B
     a           1         256  32.8 k     5 kB     4 kB
     b           1         256  16.4 k     3 kB     2 kB
     a,b         1         256  1.05 M   129 kB   128 kB
-    embed       0           0  66.6 k  6.06 kB   260 kB
-    total       4       1,024  1.23 M   404 kB   400 kB
+    embed       0           0    66 k  6.06 kB   258 kB
+    total       4       1,024  1.23 M   402 kB   398 kB
     """
     plan = space if isinstance(space, Plan) else make_plan(space, out_space, minimal=minimal)
     reduce = _moves("reduce", plan, "in", in_channels, batch, itemsize)

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, KeyPath, SequenceKey
+from jax.tree_util import KeyPath
 
 from ._errors import SpecError
 
@@ -62,56 +62,48 @@ def align(spec: Any, params: Any) -> list[Any]:
 
 
 def _align(spec: Any, node: Any, path: KeyPath, out: list[Any]) -> None:
-    children, _ = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda x: x is not node)
-    if len(children) == 1 and children[0][0] == ():
+    children = _children(node)
+    if children is None:
         out.append(spec)
         return
-    keys = [key_path[0] for key_path, _ in children]
-    _check_keys(spec, keys, path)
-    for key, (_, child) in zip(keys, children, strict=True):
-        if jax.tree_util.tree_leaves(child):  # None and empty containers need no entry
-            _align(_lookup(spec, key, path), child, (*path, key), out)
-
-
-def _check_keys(spec: Any, keys: list[Any], path: KeyPath) -> None:
-    """Refuse a specification that describes children the parameters do not have."""
-    if isinstance(spec, Mapping):
-        extra = [k for k in spec if k not in {key_value(key) for key in keys}]
-    elif isinstance(spec, list | tuple) and not hasattr(spec, "_fields"):
-        extra = list(range(len(keys), len(spec)))
-    else:
-        extra = []
+    entries = _entries(spec)
+    extra = [key for key in entries if key not in children]
     if extra:
         raise SpecError(
             "the specification has an entry that the parameters do not have",
             path=format_path(path),
-            expected=f"entries {[key_value(key) for key in keys]}",
+            expected=f"entries {list(children)}",
             got=f"{extra[0]!r} as well",
         )
+    for value, (key, child) in children.items():
+        if not jax.tree_util.tree_leaves(child):  # None and empty containers need no entry
+            continue
+        if value not in entries:
+            raise SpecError(
+                "the specification has no entry for this part of the parameters",
+                path=format_path((*path, key)),
+                expected="a specification with the structure of the parameters",
+                got=_describe(spec),
+                remedy="start from jax.tree.map(lambda x: ' '.join(map(str, x.shape)), params)",
+            )
+        _align(entries[value], child, (*path, key), out)
 
 
-def _lookup(spec: Any, key: Any, path: KeyPath) -> Any:
-    value = key_value(key)
-    if isinstance(spec, Mapping) and value in spec:
-        return spec[value]
-    if isinstance(key, SequenceKey | FlattenedIndexKey) and isinstance(spec, list | tuple):
-        if value < len(spec):
-            return spec[value]
-    if isinstance(key, GetAttrKey) and not isinstance(spec, Mapping | str):
-        if hasattr(spec, value):
-            return getattr(spec, value)
-    if isinstance(key, DictKey) and not isinstance(spec, Mapping | str | list | tuple):
-        try:
-            return spec[value]
-        except (TypeError, KeyError):
-            pass
-    raise SpecError(
-        "the specification has no entry for this part of the parameters",
-        path=format_path((*path, key)),
-        expected="a specification with the structure of the parameters",
-        got=_describe(spec),
-        remedy="start from jax.tree.map(lambda x: ' '.join(map(str, x.shape)), params)",
-    )
+def _children(node: Any) -> dict[Any, tuple[Any, Any]] | None:
+    """The children of a container by key, name or index, with their path entry; None for a leaf."""
+    flat, _ = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda x: x is not node)
+    if len(flat) == 1 and flat[0][0] == ():
+        return None
+    return {key_value(key_path[0]): (key_path[0], child) for key_path, child in flat}
+
+
+def _entries(spec: Any) -> dict[Any, Any]:
+    """What a specification says of each child."""
+    if isinstance(spec, Mapping):
+        return dict(spec)
+    if isinstance(spec, list | tuple) and not hasattr(spec, "_fields"):
+        return dict(enumerate(spec))
+    return {value: child for value, (_, child) in (_children(spec) or {}).items()}
 
 
 def _describe(spec: Any) -> str:
