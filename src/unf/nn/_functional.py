@@ -6,7 +6,7 @@ which is eq. 30 summed over all pairs of leaves, with each reduction computed on
 one matrix product and nothing of output size built but the output.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..basis import Core, Plan, Stack, Step, View, constant_view, views_used
 from ..spec import SpecError, WeightSpace
+from ._diagonal import place_diagonal, take_diagonal
 
 Coefficients = dict[str, Float[Array, "rows columns"]]
 
@@ -146,7 +147,7 @@ def _read(stack: Stack, step: Step, source: Array) -> Array:
     if step.mean is not None:
         return jnp.mean(source, axis=axes.index(step.mean))
     assert step.diagonal is not None
-    return _diagonal(source, *sorted(axes.index(group) for group in step.diagonal))
+    return take_diagonal(source, *sorted(axes.index(group) for group in step.diagonal))
 
 
 # --- mix -----------------------------------------------------------------------------------
@@ -235,11 +236,7 @@ def _embed(
         for view, step in reversed(stack.steps(views)):
             if view in arrays:
                 _add(arrays, step.source, _write(stack, step, arrays[view]))
-        whole = arrays.get(_whole(stack))
-        if whole is None:
-            sizes = [stack.labels[i].size for i in stack.axis_order]
-            whole = jnp.zeros((*sizes, stack.width * out_channels))
-        blocks.update(_scatter(stack, whole, out_channels))
+        blocks.update(_scatter(stack, arrays[_whole(stack)], out_channels))
     leaves, start = [], 0
     for layout in plan.out_space.layouts:
         parts = [block.unfold(blocks[start + i]) for i, block in enumerate(layout.blocks)]
@@ -249,11 +246,7 @@ def _embed(
 
 
 def _add(arrays: dict[View, Array], view: View, value: Array) -> None:
-    if view not in arrays:
-        arrays[view] = value
-        return
-    # Operands from broadcasts have axes of size one.
-    arrays[view] = jnp.add(*jnp.broadcast_arrays(arrays[view], value))
+    arrays[view] = arrays[view] + value if view in arrays else value
 
 
 def _write(stack: Stack, step: Step, coarse: Array) -> Array:
@@ -265,7 +258,7 @@ def _write(stack: Stack, step: Step, coarse: Array) -> Array:
         shape = (*coarse.shape[:axis], size, *coarse.shape[axis:])
         return jnp.broadcast_to(jnp.expand_dims(coarse, axis), shape)
     assert step.diagonal is not None
-    return _place(coarse, *sorted(axes.index(group) for group in step.diagonal))
+    return place_diagonal(coarse, *sorted(axes.index(group) for group in step.diagonal))
 
 
 def _stack_bias(plan: Plan, stack: Stack, bias: Array) -> Array:
@@ -285,53 +278,3 @@ def _scatter(stack: Stack, whole: Array, channels: int) -> dict[int, Array]:
         blocks[block] = _transpose(part, [held.index(i) for i in range(len(held))])
         start = stop
     return blocks
-
-
-# --- diagonals -----------------------------------------------------------------------------
-# Two ways to read a diagonal and two to write one. Values are computed the first way; tangents
-# the second, which is as right and whose transpose, a gradient, is the other's first way. Left
-# alone, a gradient would read or store arrays of full size.
-
-
-def _with_tangent(value: Callable, tangent: Callable) -> Callable:
-    """`value`, a linear function, which is differentiated as `tangent`, the same function."""
-    function = jax.custom_jvp(value, nondiff_argnums=(1, 2))
-    function.defjvp(lambda i, j, x, t: (value(x[0], i, j), tangent(t[0], i, j)))
-    return function
-
-
-def _strided_diagonal(square: Array, first: int, second: int) -> Array:
-    """x[i] = square[i, i]: every (size + 1)-th entry of the two axes flattened."""
-    size = square.shape[first]
-    adjacent = jnp.moveaxis(square, second, first + 1)
-    flat = adjacent.reshape(*adjacent.shape[:first], size * size, *adjacent.shape[first + 2 :])
-    return jax.lax.slice_in_dim(flat, 0, size * size, stride=size + 1, axis=first)
-
-
-def _masked_diagonal(square: Array, first: int, second: int) -> Array:
-    return jnp.sum(_where_equal(square, first, second), axis=second)
-
-
-def _masked_square(line: Array, first: int, second: int) -> Array:
-    """square[i, j] = x[i] if i = j, else 0: a comparison, computed where the result is used."""
-    shape = (*line.shape[:second], line.shape[first], *line.shape[second:])
-    return _where_equal(jnp.broadcast_to(jnp.expand_dims(line, second), shape), first, second)
-
-
-def _padded_square(line: Array, first: int, second: int) -> Array:
-    size = line.shape[first]
-    padding = [(0, 0, size if axis == first else 0) for axis in range(line.ndim)]
-    flat = jax.lax.pad(line, jnp.zeros((), line.dtype), padding)
-    square = flat.reshape(*flat.shape[:first], size, size, *flat.shape[first + 1 :])
-    return jnp.moveaxis(square, first + 1, second)
-
-
-def _where_equal(square: Array, first: int, second: int) -> Array:
-    rows, columns = (
-        jax.lax.broadcasted_iota(jnp.int32, square.shape, axis) for axis in (first, second)
-    )
-    return jnp.where(rows == columns, square, jnp.zeros((), square.dtype))
-
-
-_diagonal = _with_tangent(_strided_diagonal, _masked_diagonal)
-_place = _with_tangent(_masked_square, _padded_square)
