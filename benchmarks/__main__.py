@@ -40,6 +40,7 @@ def _run(suite: str, options: argparse.Namespace) -> tuple[list, str]:
         for case in cases:
             print(f"measuring {case.name} ...", flush=True)
             rows.append(literal.run(case))
+            print({kind: round(ratio, 2) for kind, ratio in rows[-1]["ratios"].items()}, flush=True)
         return rows, literal.report(rows)
     if suite == "growth":
         rows = [growth.run(blocks) for blocks in (2, 4, 8, 16)]
