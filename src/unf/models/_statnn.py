@@ -4,7 +4,6 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ..nn import resolve_activation
@@ -57,7 +56,7 @@ class StatNN(eqx.Module):
         self.space, self.in_channels, self.activation = space, in_channels, activation
         features = (2 + len(_QUANTILES)) * len(space.leaves) * in_channels
         self.head = eqx.nn.MLP(
-            int(np.int64(features)),
+            features,
             out_size,
             mlp_width,
             depth=mlp_layers - 1,

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 import jax
@@ -149,7 +150,7 @@ class WeightSpace:
         """
         chosen = self._choose(names, self.fixed, "fixed")
         taken = set(self.axis_sizes)
-        fresh = (f"axis{i}" for i in range(len(taken) + 10**9) if f"axis{i}" not in taken)
+        fresh = (f"axis{i}" for i in count() if f"axis{i}" not in taken)
 
         def change(atom: Axis) -> Axis:
             if isinstance(atom, Name) and atom.path in chosen:
