@@ -1,13 +1,13 @@
-"""Run the benchmarks: `python -m benchmarks [literal growth real device] [--out DIR]`."""
+"""Run the benchmarks: `python -m benchmarks [SUITE ...] [--out DIR]`."""
 
 import argparse
 import json
 from pathlib import Path
 
-from . import device, growth, literal, real
+from . import device, growth, infer, literal, profile, real
 from ._measure import machine
 
-SUITES = ("literal", "growth", "real", "device")
+SUITES = ("literal", "profile", "growth", "real", "infer", "device")
 
 
 def main() -> None:
@@ -17,7 +17,9 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("out"), help="folder for benchmarks-*.json"
     )
-    parser.add_argument("--only", default="", help="literal: only cases whose name contains this")
+    parser.add_argument(
+        "--only", default="", help="literal, profile: only cases whose name contains this"
+    )
     parser.add_argument("--gradient", action="store_true", help="real: gradients too")
     options = parser.parse_args()
     unknown = set(options.suites) - set(SUITES)
@@ -25,7 +27,7 @@ def main() -> None:
         parser.error(f"unknown suite {sorted(unknown)[0]!r}: choose from {', '.join(SUITES)}")
     options.out.mkdir(parents=True, exist_ok=True)
     print(machine())
-    for suite in options.suites or ("growth", "real", "literal"):
+    for suite in options.suites or ("infer", "growth", "real", "profile", "literal"):
         rows, text = _run(suite, options)
         print(f"\n{suite}\n\n{text}", flush=True)
         path = options.out / f"benchmarks-{suite}.json"
@@ -42,6 +44,12 @@ def _run(suite: str, options: argparse.Namespace) -> tuple[list, str]:
             rows.append(literal.run(case))
             print({kind: round(ratio, 2) for kind, ratio in rows[-1]["ratios"].items()}, flush=True)
         return rows, literal.report(rows)
+    if suite == "profile":
+        rows = [profile.run(case) for case in literal.CASES if options.only in case.name]
+        return rows, profile.report(rows)
+    if suite == "infer":
+        rows = [infer.run(name) for name in infer.NETWORKS]
+        return rows, infer.report(rows)
     if suite == "growth":
         rows = [growth.run(blocks) for blocks in (2, 4, 8, 16)]
         return rows, growth.report(rows)

@@ -37,24 +37,50 @@ class Measurement:
 
 def measure(function: Callable, *args: Any, seconds: float = 3.0) -> Measurement:
     """Compile `function` for `args`, warm up, and take the median of repeated runs."""
-    start = time.perf_counter()
-    compiled = jax.jit(function).lower(*args).compile()
-    compile_s = time.perf_counter() - start
-    jax.block_until_ready(compiled(*args))
-    times: list[float] = []
-    while (sum(times) < seconds and len(times) < 200) or len(times) < 3:
+    return measure_together({"": function}, *args, seconds=seconds)[""]
+
+
+def measure_together(
+    functions: dict[str, Callable], *args: Any, seconds: float = 3.0
+) -> dict[str, Measurement]:
+    """The same for several functions, in turns so that whatever the machine does hits all."""
+    compiled, compile_s = {}, {}
+    for name, function in functions.items():
         start = time.perf_counter()
-        jax.block_until_ready(compiled(*args))
+        compiled[name] = jax.jit(function).lower(*args).compile()
+        compile_s[name] = time.perf_counter() - start
+        jax.block_until_ready(compiled[name](*args))
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    rounds = 0
+    while rounds < 3 or (rounds < 20 and sum(map(sum, times.values())) < seconds * len(times)):
+        for name, run in compiled.items():
+            times[name] += _block(run, args)
+        rounds += 1
+    return {
+        name: _summary(run, compile_s[name], statistics.median(times[name]), args)
+        for name, run in compiled.items()
+    }
+
+
+def _block(run: Any, args: tuple, seconds: float = 0.3) -> list[float]:
+    """Runs of one function after the other; the first, which finds another's memory, not timed."""
+    jax.block_until_ready(run(*args))
+    times: list[float] = []
+    while sum(times) < seconds and len(times) < 50:
+        start = time.perf_counter()
+        jax.block_until_ready(run(*args))
         times.append(time.perf_counter() - start)
-    queue = 10 if statistics.median(times) < 0.1 else 1
+    return times
+
+
+def _summary(run: Any, compile_s: float, run_s: float, args: tuple) -> Measurement:
+    queue = 10 if run_s < 0.1 else 1
     start = time.perf_counter()
-    jax.block_until_ready([compiled(*args) for _ in range(queue)])
+    jax.block_until_ready([run(*args) for _ in range(queue)])
     queued_s = (time.perf_counter() - start) / queue
-    memory: Any = compiled.memory_analysis()
-    operations = (compiled.as_text() or "").count(" = ")
-    return Measurement(
-        compile_s, statistics.median(times), queued_s, int(memory.temp_size_in_bytes), operations
-    )
+    operations = (run.as_text() or "").count(" = ")
+    temporary = int(run.memory_analysis().temp_size_in_bytes)
+    return Measurement(compile_s, run_s, queued_s, temporary, operations)
 
 
 def layer_functions(layer: Layer, plan: Plan) -> dict[str, Callable]:

@@ -9,7 +9,7 @@ from unf.experiments import spaces
 from unf.nn import apply
 from unf.testing import literal_layer
 
-from ._measure import Measurement, as_json, layer_arguments, layer_functions, measure
+from ._measure import Measurement, as_json, layer_arguments, layer_functions, measure_together
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,12 @@ def run(case: Case) -> dict[str, Any]:
     """Measure both layers; ratios are literal over factored, compile and memory of the gradient."""
     plan = make_plan(case.space)
     args = layer_arguments(case.space, case.in_channels, case.out_channels, case.batch)
-    found: dict[str, dict[str, Measurement]] = {}
-    for name, layer in (("factored", apply), ("literal", literal_layer)):
-        functions = layer_functions(layer, plan)
-        found[name] = {kind: measure(function, *args) for kind, function in functions.items()}
+    layers = {"factored": apply, "literal": literal_layer}
+    found: dict[str, dict[str, Measurement]] = {name: {} for name in layers}
+    for kind in ("forward", "gradient"):
+        functions = {name: layer_functions(layer, plan)[kind] for name, layer in layers.items()}
+        for name, measurement in measure_together(functions, *args).items():
+            found[name][kind] = measurement
     ours, literal = found["factored"], found["literal"]
     ratios = {
         "compile": literal["gradient"].compile_s / ours["gradient"].compile_s,

@@ -196,11 +196,17 @@ def _mix_core(
     joined = arrays[0] if len(arrays) == 1 else jnp.concatenate(arrays, axis=-1)
     rows, columns = joined.shape[-1], matrix.shape[1]
     orders = [[held.index(matching[i]) for i in held] for matching in core.matchings]
-    if rows < columns:  # transpose whichever is smaller
+    if len(orders) == 1:
+        return joined @ matrix
+    matrices = matrix.reshape(len(orders), rows, columns)
+    if jax.default_backend() == "cpu":  # wide arrays cost more than further products
+        mixed = [_transpose(joined, order) @ matrices[i] for i, order in enumerate(orders)]
+        return sum(mixed[1:], start=mixed[0])
+    if rows < columns:  # one product; transpose whichever side is smaller
         turned = [_transpose(joined, order) for order in orders]
-        return (turned[0] if len(turned) == 1 else jnp.concatenate(turned, axis=-1)) @ matrix
-    side_by_side = jnp.moveaxis(matrix.reshape(len(orders), rows, columns), 0, 1)
-    mixed = jnp.split(joined @ side_by_side.reshape(rows, -1), len(orders), axis=-1)
+        return jnp.concatenate(turned, axis=-1) @ matrix
+    side_by_side = jnp.moveaxis(matrices, 0, 1).reshape(rows, -1)
+    mixed = jnp.split(joined @ side_by_side, len(orders), axis=-1)
     turned = [_transpose(part, order) for part, order in zip(mixed, orders, strict=True)]
     return sum(turned[1:], start=turned[0])
 
