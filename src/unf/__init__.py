@@ -1,8 +1,9 @@
 """Networks that read, edit and optimize the weights of other networks, for any architecture."""
 
-from . import basis, models, nn, spec, testing
+from . import basis, graph, models, nn, spec, testing
 from ._version import __version__
 from .basis import count_terms
+from .graph import infer, register_rule
 from .models import load_model, save_model
 from .spec import SpecError, SymmetryError, WeightSpace, verify
 
@@ -13,9 +14,12 @@ __all__ = [
     "__version__",
     "basis",
     "count_terms",
+    "graph",
+    "infer",
     "load_model",
     "models",
     "nn",
+    "register_rule",
     "save_model",
     "spec",
     "testing",

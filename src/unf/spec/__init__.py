@@ -14,8 +14,8 @@ from ._grammar import (
     parse_name,
 )
 from ._sizes import axis_size
-from ._space import Leaf, Permutation, WeightSpace
-from ._tree import format_path
+from ._space import Leaf, Notes, Permutation, WeightSpace
+from ._tree import align, flatten_params, format_path, returned_leaf
 from ._verify import SymmetryReport, verify
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Label",
     "Leaf",
     "Name",
+    "Notes",
     "Number",
     "Permutation",
     "Product",
@@ -32,12 +33,15 @@ __all__ = [
     "SymmetryError",
     "SymmetryReport",
     "WeightSpace",
+    "align",
     "axis_size",
     "base_name",
+    "flatten_params",
     "format_axes",
     "format_path",
     "names_in",
     "parse_leaf",
     "parse_name",
+    "returned_leaf",
     "verify",
 ]

@@ -1,7 +1,8 @@
 """Weight spaces: a pytree of arrays, and which of their axes permute together."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cached_property
 from itertools import count
 from typing import Any
@@ -32,6 +33,19 @@ class Leaf:
         return format_axes(self.axes)
 
 
+@dataclass(frozen=True)
+class Notes:
+    """What `unf.infer` knows of a space beyond the space itself.
+
+    Attributes:
+        axes: for each leaf's path, lines that say why its axes are what they are.
+        unused: the paths of leaves that no output depends on.
+    """
+
+    axes: Mapping[str, tuple[str, ...]]
+    unused: tuple[str, ...]
+
+
 @dataclass(frozen=True, repr=False)
 class WeightSpace:
     """A pytree of arrays together with the permutations that act on their axes (eq. 1 to 5).
@@ -53,6 +67,7 @@ class WeightSpace:
     treedef: Any
     leaves: tuple[Leaf, ...]
     _sizes: tuple[tuple[str, int], ...]
+    notes: Notes | None = field(default=None, compare=False)
 
     @classmethod
     def from_spec(
@@ -85,10 +100,16 @@ class WeightSpace:
         return cls._build(treedef, tuple(parsed), given)
 
     @classmethod
-    def _build(cls, treedef: Any, leaves: tuple[Leaf, ...], given: Mapping[str, int]):
+    def _build(
+        cls,
+        treedef: Any,
+        leaves: tuple[Leaf, ...],
+        given: Mapping[str, int],
+        notes: Notes | None = None,
+    ) -> "WeightSpace":
         _check_fixed(leaves)
         solved = solve_sizes([(leaf.path, leaf.axes, leaf.shape) for leaf in leaves], given)
-        space = cls(treedef, leaves, tuple(solved.items()))
+        space = cls(treedef, leaves, tuple(solved.items()), notes)
         for layout, leaf in zip(space.layouts, leaves, strict=True):
             for block in layout.blocks:
                 _check_nesting(block, leaf)
@@ -187,8 +208,32 @@ class WeightSpace:
         )
         kept = {n.path for leaf in leaves for axis in leaf.axes for n in names_in(axis)}
         return self._build(
-            self.treedef, leaves, {n: s for n, s in self.axis_sizes.items() if n in kept}
+            self.treedef,
+            leaves,
+            {n: s for n, s in self.axis_sizes.items() if n in kept},
+            self.notes,
         )
+
+    def explain(self, path: str | None = None) -> str:
+        """Why each axis is what it is, for one leaf or all: known if `unf.infer` found the space.
+
+        Raises:
+            SpecError: if there is no leaf at `path`.
+        """
+        chosen = [leaf for leaf in self.leaves if path is None or leaf.path == path]
+        if not chosen:
+            near = get_close_matches(str(path), [leaf.path for leaf in self.leaves], n=3, cutoff=0)
+            raise SpecError("no such leaf", path=path, expected=f"e.g. {near}")
+        lines = []
+        for leaf in chosen:
+            lines.append(f"{leaf.path}  {leaf}")
+            if self.notes is None:
+                lines.append("  as its specification says, which was given by hand")
+                continue
+            lines.extend(f"  {line}" for line in self.notes.axes[leaf.path])
+            if leaf.path in self.notes.unused:
+                lines.append("  unused: no output depends on it")
+        return "\n".join(lines)
 
     def sample_permutation(self, key: PRNGKeyArray) -> Permutation:
         """A uniformly random element of the group: for each name, indices.

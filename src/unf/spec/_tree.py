@@ -1,6 +1,6 @@
 """Laying a specification along the pytree it describes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -47,6 +47,25 @@ def flatten_params(params: Any) -> tuple[list[tuple[str, tuple[int, ...]]], Any]
     with_path, treedef = jax.tree_util.tree_flatten_with_path(params)
     paths = [format_path(path) for path, _ in with_path]
     return [(p, leaf_shape(x, p)) for p, (_, x) in zip(paths, with_path, strict=True)], treedef
+
+
+def returned_leaf(
+    path: str, shape: tuple[int, ...], leaves: Sequence[tuple[str, tuple[int, ...]]]
+) -> int | None:
+    """The leaf that an output is a new version of, such as batch statistics or a gradient.
+
+    That is the one with the output's path and shape, whatever tuple the output is part of:
+    output `1/batch_stats/norm/mean` is leaf `batch_stats/norm/mean`.
+    """
+    words = path.split("/")
+    for start in range(len(words)):
+        suffix = "/".join(words[start:])
+        found = [i for i, (leaf, _) in enumerate(leaves) if leaf == suffix]
+        if not found and start < len(words) - 1:
+            found = [i for i, (leaf, _) in enumerate(leaves) if leaf.endswith(f"/{suffix}")]
+        if len(found) == 1 and leaves[found[0]][1] == shape:
+            return found[0]
+    return None
 
 
 def align(spec: Any, params: Any) -> list[Any]:

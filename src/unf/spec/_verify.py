@@ -13,14 +13,23 @@ from ._blocks import base_name
 from ._errors import SymmetryError
 from ._group import indices_shape
 from ._space import WeightSpace
+from ._tree import format_path, returned_leaf
 
 
 @dataclass(frozen=True)
 class SymmetryReport:
-    """What `verify` found: the relative change of the outputs under each permutation."""
+    """What `verify` found: the relative change of the outputs under each permutation.
+
+    Attributes:
+        changes: for each name, the largest relative change.
+        tolerance: what counts as none.
+        dead: the paths of leaves that did not change the outputs when drawn anew, such as the
+            bias of keys under a softmax.
+    """
 
     changes: dict[str, float]
     tolerance: float
+    dead: tuple[str, ...] = ()
 
     @property
     def broken(self) -> tuple[str, ...]:
@@ -34,6 +43,8 @@ class SymmetryReport:
             for name, change in self.changes.items()
             for bad in [name in self.broken]
         ]
+        if self.dead:
+            rows.append(f"no influence on the outputs: {', '.join(self.dead)}")
         return "\n".join(["relative change of the outputs under each permutation:", *rows])
 
 
@@ -50,6 +61,7 @@ def verify(
     Each name is permuted alone, with a cycle and with a transposition, which together
     generate all its permutations; a nested name in some of its rows only. Arithmetic is in
     float64 where `fn` allows it, and the tolerance is the root of the outputs' precision.
+    Outputs with the path and shape of a leaf (batch statistics, gradients) must permute as it.
 
     Args:
         fn: a function of the parameters and inputs; it may return any pytree of arrays.
@@ -69,25 +81,74 @@ def verify(
     space.flatten(params, channels=False)
     weights_key, rows_key = jax.random.split(key)
     with jax.enable_x64(True):
-        inputs = tuple(jax.tree.map(_widen, x) for x in inputs)
-        params = jax.tree.map(_widen, params)
+        params, inputs = _widen_if_possible(fn, params, inputs)
         if randomize:
             params = _randomize(params, weights_key)
-        run = jax.jit(lambda weights: fn(weights, *inputs))
-        reference = [np.asarray(y) for y in jax.tree.leaves(run(params))]
+        run = jax.jit(fn)
+        outputs, _ = jax.tree_util.tree_flatten_with_path(run(params, *inputs))
+        reference = [np.asarray(y) for _, y in outputs]
         _check_finite(reference)
+        shapes = [(leaf.path, leaf.shape) for leaf in space.leaves]
+        returned = [returned_leaf(format_path(path), y.shape, shapes) for path, y in outputs]
         changes = {}
         for name in space.sizes:
             changes[name] = 0.0
             for element in _generators(space, name, rows_key):
-                outputs = jax.tree.leaves(run(space.permute(params, {name: element})))
-                changes[name] = max(changes[name], _relative_change(outputs, reference))
-    kinds = [y.dtype for y in reference if np.issubdtype(y.dtype, np.inexact)]
-    tolerance = max((float(np.sqrt(jnp.finfo(kind).eps)) for kind in kinds), default=0.0)
-    report = SymmetryReport(changes, tolerance)
+                moved = {name: element}
+                found = jax.tree.leaves(run(space.permute(params, moved), *inputs))
+                expected = _permute_returned(space, params, reference, returned, moved)
+                changes[name] = max(changes[name], _relative_change(found, expected))
+        kinds = [y.dtype for y in reference if np.issubdtype(y.dtype, np.inexact)]
+        tolerance = max((float(np.sqrt(jnp.finfo(kind).eps)) for kind in kinds), default=0.0)
+        others = jax.tree.leaves(_randomize(params, rows_key)) if randomize else []
+        dead = [
+            space.leaves[i].path
+            for i, new in enumerate(others)
+            if jnp.issubdtype(new.dtype, jnp.floating)
+            and _relative_change(
+                jax.tree.leaves(run(_with_leaf(params, i, new), *inputs)), reference
+            )
+            <= tolerance
+        ]
+    report = SymmetryReport(changes, tolerance, tuple(dead))
     if report.broken:
         raise SymmetryError(_describe(space, report), axes=report.broken)
     return report
+
+
+def _permute_returned(
+    space: WeightSpace,
+    params: PyTree,
+    outputs: list[np.ndarray],
+    returned: list[int | None],
+    permutation: dict[str, np.ndarray],
+) -> list[np.ndarray]:
+    """The outputs expected: new versions of leaves are permuted as the leaves are."""
+    if not any(leaf is not None for leaf in returned):
+        return outputs
+    leaves = jax.tree.leaves(params)
+    expected = list(outputs)
+    for i, leaf in enumerate(returned):
+        if leaf is not None:
+            tree = space.unflatten([*leaves[:leaf], outputs[i], *leaves[leaf + 1 :]])
+            permuted = jax.tree.leaves(space.permute(tree, permutation))
+            expected[i] = np.asarray(permuted[leaf])
+    return expected
+
+
+def _with_leaf(params: PyTree, position: int, leaf: Any) -> PyTree:
+    leaves, treedef = jax.tree.flatten(params)
+    return treedef.unflatten([*leaves[:position], leaf, *leaves[position + 1 :]])
+
+
+def _widen_if_possible(fn: Callable[..., PyTree], params: PyTree, inputs: tuple) -> tuple:
+    """Parameters and inputs in float64, or as they are if the function insists on its types."""
+    wide = jax.tree.map(_widen, (params, inputs))
+    try:
+        jax.eval_shape(fn, wide[0], *wide[1])
+    except TypeError:
+        return jax.tree.map(jnp.asarray, (params, inputs))
+    return wide
 
 
 def _widen(x: Any) -> Array:

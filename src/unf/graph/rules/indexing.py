@@ -1,0 +1,244 @@
+"""Slices, gathers and scatters: whole axes pass, cut ones are cut, indexed ones are fixed."""
+
+from math import prod
+
+import numpy as np
+
+from .._registry import Equation, register_rule
+from .._terms import (
+    Axis,
+    Family,
+    Reason,
+    Term,
+    Uniform,
+    axis,
+    collapse,
+    cut,
+    fix,
+    has_family,
+    resolve,
+    split,
+    unify,
+)
+from .._values import Segment, Value
+
+# Indexing a parameter this long one by one is more likely a table than stacked layers.
+MOST_LAYERS = 1024
+
+
+@register_rule("slice", stackable=True)
+def slice_(equation: Equation, x: Value) -> Value:
+    """Cut the axis; a stride factors it."""
+    starts, limits = equation.params["start_indices"], equation.params["limit_indices"]
+    strides = equation.params["strides"] or (1,) * x.ndim
+    for i, (start, limit, stride) in enumerate(zip(starts, limits, strides, strict=True)):
+        if stride != 1:
+            x = _take_strided(x, i, start, limit, stride, equation.reason)
+        else:
+            x = slice_axis(x, i, start, limit, equation.reason)
+    return x
+
+
+def slice_axis(x: Value, dimension: int, start: int, limit: int, reason: Reason) -> Value:
+    """x[..., start:limit, ...]: cut where the slice begins and ends."""
+    size = x.shape[dimension]
+    if (start, limit) == (0, size):
+        return x
+    if limit == start + 1:
+        layer = _take_layer(x, dimension, start, reason)
+        if layer is not None:
+            return layer
+    if any(has_family(term) for term in x.terms):
+        x = Value.of([collapse(term, reason) for term in x.axes])
+    segments: list[Segment] = []
+    for segment in x.segments:
+        inside = dimension - sum(len(s.sizes) for s in segments)
+        if 0 <= inside < len(segment.sizes):
+            segments.extend(_slice_segment(segment, inside, start, limit, reason))
+            dimension = -1
+        else:
+            segments.append(segment)
+    return Value(segments)
+
+
+def _slice_segment(
+    segment: Segment, inside: int, start: int, limit: int, reason: Reason
+) -> list[Segment]:
+    """Split off the dimensions before the cut one, and cut the rest at multiples."""
+    before, size, after = (
+        segment.sizes[:inside],
+        segment.sizes[inside],
+        segment.sizes[inside + 1 :],
+    )
+    outer, rest = split(segment.term, prod(before), segment.reason)
+    inner = prod(after)
+    ends = sorted({start * inner, limit * inner, size * inner} - {0})
+    position, piece = 0, None
+    for part in cut(rest, ends, reason):
+        if position == start * inner:
+            piece = part
+        position += part.size
+    assert piece is not None
+    found = [Segment(outer, before, segment.reason)] if before else []
+    return [*found, Segment(piece, (limit - start, *after), segment.reason)]
+
+
+def _take_strided(
+    x: Value, dimension: int, start: int, limit: int, stride: int, reason: Reason
+) -> Value:
+    """x[start::stride] of the whole axis is one column of a product; else fix."""
+    axes = [collapse(term, reason) for term in x.axes]
+    term, length = axes[dimension], -(-(limit - start) // stride)
+    if term.size % stride == 0 and start < stride and length == term.size // stride:
+        outer, inner = split(term, length, reason)
+        cut(inner, sorted({start, start + 1, stride} - {0}), reason)
+        axes[dimension] = outer
+    else:
+        fix(term, reason)
+        axes[dimension] = axis(length, fixed=reason)
+    return Value.of(axes)
+
+
+def is_stacked(x: Value, dimension: int) -> bool:
+    """Whether the axis counts layers: a parameter's own, or one known to from before."""
+    if any(len(segment.sizes) != 1 for segment in x.segments):
+        return False
+    axes = x.axes
+    index = axes[dimension]
+    if not isinstance(index, Axis) or index.size > MOST_LAYERS:
+        return False
+    if any(isinstance(t, Family) and resolve(t.index) is index for t in axes):
+        return True
+    return (
+        x.is_parameter
+        and len(axes) > 1
+        and not index.touched
+        and any(isinstance(t, Axis) and not t.touched and t is not index for t in axes)
+    )
+
+
+def _take_layer(x: Value, dimension: int, position: int, reason: Reason) -> Value | None:
+    """One layer of stacked ones: each has permutations of its own."""
+    if not is_stacked(x, dimension):
+        return None
+    axes = x.axes
+    index = axes[dimension]
+    assert isinstance(index, Axis)
+    fix(index, Reason("counts layers taken one by one", reason.where))
+    taken: list[Term] = []
+    for i, term in enumerate(axes):
+        if i == dimension:
+            taken.append(Uniform(1))
+            continue
+        if isinstance(term, Axis) and not term.touched and x.is_parameter:
+            origin = term.origin
+            members = tuple(Axis(term.size, f"{origin}[{n}]") for n in range(index.size))
+            term.link, term.reason = Family(index, members), reason
+            term = term.link
+        if isinstance(term, Family) and resolve(term.index) is index:
+            term = term.members[position]
+        taken.append(term)
+    return Value.of(taken, x.is_parameter)
+
+
+def take(x: Value, dimension: int, position: int, reason: Reason) -> Value:
+    """x[..., position, ...] without the axis."""
+    taken = slice_axis(x, dimension, position, position + 1, reason).axes
+    return Value.of(
+        [term for i, term in enumerate(taken) if i != dimension], is_parameter=x.is_parameter
+    )
+
+
+@register_rule("dynamic_slice", stackable=True)
+def dynamic_slice(equation: Equation, x: Value, *starts: Value) -> Value:
+    """A slice, if it is known where; else the cut axis is fixed."""
+    sizes = equation.params["slice_sizes"]
+    for i, (size, start) in enumerate(zip(sizes, starts, strict=True)):
+        if size == x.shape[i]:
+            continue
+        known = start.known
+        if known is not None:
+            first = int(np.clip(known, 0, x.shape[i] - size))
+            x = slice_axis(x, i, first, first + size, equation.reason)
+        else:
+            axes = [collapse(term, equation.reason) for term in x.axes]
+            fix(axes[i], equation.reason)
+            axes[i] = axis(size, fixed=equation.reason)
+            x = Value.of(axes)
+    return x
+
+
+@register_rule("dynamic_update_slice")
+def dynamic_update_slice(equation: Equation, x: Value, update: Value, *_: Value) -> Value:
+    """Whole axes are one; those partly overwritten are fixed."""
+    axes = []
+    for old, new in zip(x.axes, update.axes, strict=True):
+        if old.size == new.size:
+            axes.append(unify(old, new, equation.reason))
+        else:
+            fix(old, equation.reason)
+            fix(new, equation.reason)
+            axes.append(axis(old.size, fixed=equation.reason))
+    return Value.of(axes)
+
+
+@register_rule("gather")
+def gather(equation: Equation, x: Value, indices: Value) -> Value:
+    """Whole axes pass, indexed ones are fixed, batching ones unify, the rest are the indices'."""
+    numbers, sizes = equation.params["dimension_numbers"], equation.params["slice_sizes"]
+    reason, shape = equation.reason, equation.out_shapes[0]
+    passed = _batch_axes(x, indices, numbers, reason)
+    offsets = []
+    for i, term in enumerate(x.axes):
+        if i in numbers.operand_batching_dims:
+            continue
+        indexed = i in numbers.start_index_map and sizes[i] < term.size
+        if indexed or sizes[i] < term.size:
+            fix(term, reason)
+            term = axis(sizes[i], fixed=reason)
+        if i not in numbers.collapsed_slice_dims:
+            offsets.append(term)
+    offset = iter(offsets)
+    batch = iter(passed)
+    return Value.of(
+        [next(offset) if i in numbers.offset_dims else next(batch) for i in range(len(shape))]
+    )
+
+
+def _batch_axes(x: Value, indices: Value, numbers, reason: Reason) -> list[Term]:
+    """The axes of the indices but the last, which holds coordinates; some are the operand's."""
+    axes = indices.axes[:-1]
+    fix(indices.axes[-1], reason)
+    pairs = zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True)
+    for of_operand, of_indices in pairs:
+        axes[of_indices] = unify(x.axes[of_operand], axes[of_indices], reason)
+    return axes
+
+
+@register_rule(
+    "scatter", "scatter-add", "scatter_add", "scatter-mul", "scatter_mul", "scatter-min",
+    "scatter_min", "scatter-max", "scatter_max", "scatter-sub", "scatter_sub",
+)  # fmt: skip
+def scatter(equation: Equation, x: Value, indices: Value, updates: Value) -> Value:
+    """The reverse of a gather: whole axes are one, indexed ones and those of updates fixed."""
+    numbers, reason = equation.params["dimension_numbers"], equation.reason
+    axes, windows = list(x.axes), iter(numbers.update_window_dims)
+    of_updates = updates.axes
+    for i, term in enumerate(axes):
+        if i in numbers.inserted_window_dims or i in numbers.operand_batching_dims:
+            fix(term, reason)
+            axes[i] = axis(term.size, fixed=reason)
+            continue
+        window = of_updates[next(windows)]
+        if window.size == term.size and i not in numbers.scatter_dims_to_operand_dims:
+            axes[i] = unify(term, window, reason)
+        else:
+            fix(term, reason)
+            fix(window, reason)
+            axes[i] = axis(term.size, fixed=reason)
+    for i, term in enumerate(of_updates):
+        if i not in numbers.update_window_dims:
+            fix(term, reason)
+    for term in indices.axes:
+        fix(term, reason)
+    return Value.of(axes)

@@ -1,0 +1,127 @@
+"""Moving, adding, dropping and merging axes."""
+
+from math import prod
+
+from .._registry import Equation, register_rule
+from .._terms import Term, Uniform, axis, concat, fix, product
+from .._values import Segment, Value, unify_axes
+from .indexing import slice_axis
+
+REDUCTIONS = """
+reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum reduce_xor
+""".split()
+
+
+@register_rule("transpose", stackable=True)
+def transpose(equation: Equation, x: Value) -> Value:
+    """Axes in another order."""
+    return Value.of([x.axes[i] for i in equation.params["permutation"]], x.is_parameter)
+
+
+@register_rule("squeeze", stackable=True)
+def squeeze(equation: Equation, x: Value) -> Value:
+    """Axes of size one drop out."""
+    dropped = {d % x.ndim for d in equation.params["dimensions"]}
+    return Value.of([t for i, t in enumerate(x.axes) if i not in dropped], x.is_parameter)
+
+
+@register_rule("expand_dims")
+def expand_dims(equation: Equation, x: Value) -> Value:
+    """New axes of size one."""
+    shape = equation.out_shapes[0]
+    new = {d % len(shape) for d in equation.params["dimensions"]}
+    old = iter(x.axes)
+    return Value.of([Uniform(1) if i in new else next(old) for i in range(len(shape))])
+
+
+@register_rule("broadcast_in_dim")
+def broadcast_in_dim(equation: Equation, x: Value, *_: Value) -> Value:
+    """New axes, and those of size one made longer, are uniform."""
+    shape = equation.out_shapes[0]
+    axes: list[Term] = [Uniform(size) for size in shape]
+    for term, target in zip(x.axes, equation.params["broadcast_dimensions"], strict=True):
+        if term.size == shape[target]:
+            axes[target] = term
+    return Value.of(axes)
+
+
+@register_rule("reshape")
+def reshape(equation: Equation, x: Value, *_: Value) -> Value:
+    """Merging makes a product; a split waits until an operation needs the parts."""
+    if equation.params.get("dimensions") is not None:
+        x = Value.of([x.axes[i] for i in equation.params["dimensions"]])
+    new, segments = list(equation.out_shapes[0]), list(x.segments)
+    result: list[Segment] = []
+    while new or segments:
+        terms, sizes, have, want = [], [], 1, 1
+        while have != want or not sizes:
+            if (have <= want and segments) or not new:
+                segment = segments.pop(0)
+                terms.append(segment.term)
+                have *= prod(segment.sizes)
+            else:
+                sizes.append(new.pop(0))
+                want *= sizes[-1]
+            if not new and not segments:
+                break
+        if sizes:
+            result.append(Segment(product(terms), tuple(sizes), equation.reason))
+    return Value(result)
+
+
+@register_rule(*REDUCTIONS)
+def reduce(equation: Equation, x: Value) -> Value:
+    """Σ_i x_ij does not depend on the order of i: the axis drops out."""
+    axes = equation.params["axes"]
+    return Value.of([term for i, term in enumerate(x.axes) if i not in axes])
+
+
+@register_rule("concatenate")
+def concatenate(equation: Equation, *operands: Value) -> Value:
+    """One axis is a concatenation; the others are one."""
+    dimension = equation.params["dimension"]
+    rows = [operand.axes for operand in operands]
+    joined = concat([row[dimension] for row in rows])
+    others = [
+        Value.of([Uniform(1) if i == dimension else term for i, term in enumerate(row)])
+        for row in rows
+    ]
+    axes = unify_axes(others, equation.reason)
+    axes[dimension] = joined
+    return Value.of(axes)
+
+
+@register_rule("split")
+def split_axis(equation: Equation, x: Value) -> list[Value]:
+    """One axis is cut into parts of the given sizes."""
+    dimension, start, parts = equation.params["axis"], 0, []
+    for size in map(int, equation.params["sizes"]):
+        parts.append(slice_axis(x, dimension, start, start + size, equation.reason))
+        start += size
+    return parts
+
+
+@register_rule("pad")
+def pad(equation: Equation, x: Value, _: Value) -> Value:
+    """Padding is a uniform part of a concatenation; between or without elements it fixes."""
+    axes: list[Term] = []
+    for term, widths, size in zip(
+        x.axes, equation.params["padding_config"], equation.out_shapes[0], strict=True
+    ):
+        low, high, interior = map(int, widths)
+        if (low, high, interior) == (0, 0, 0):
+            axes.append(term)
+        elif low >= 0 and high >= 0 and (interior == 0 or term.size == 1):
+            parts = [Uniform(low), term, Uniform(high)]
+            axes.append(concat([part for part in parts if part.size]))
+        else:
+            fix(term, equation.reason)
+            axes.append(axis(size, fixed=equation.reason))
+    return Value.of(axes)
+
+
+@register_rule("tile")
+def tile(equation: Equation, x: Value) -> Value:
+    """Repeats are a uniform first factor."""
+    repeats = equation.params["reps"]
+    return Value.of([product([Uniform(n), t]) for n, t in zip(repeats, x.axes, strict=True)])

@@ -1,0 +1,67 @@
+"""`unf spec` on a user's own file."""
+
+import json
+
+import pytest
+
+from unf.cli import main
+
+SOURCE = """
+import jax, jax.numpy as jnp
+
+def net(params, x):
+    return jnp.tanh(x @ params["w1"]) @ params["w2"]
+
+def example():
+    params = {"w1": jax.ShapeDtypeStruct((4, 6), "float32"),
+              "w2": jax.ShapeDtypeStruct((6, 3), "float32")}
+    return net, params, jax.ShapeDtypeStruct((2, 4), "float32")
+
+def nothing():
+    return 3
+"""
+
+
+@pytest.fixture
+def module(tmp_path):
+    path = tmp_path / "users_model.py"
+    path.write_text(SOURCE)
+    return str(path)
+
+
+def test_prints_the_specification(module, capsys):
+    assert main(["spec", f"{module}:example"]) == 0
+    printed = capsys.readouterr().out
+    assert "w1  [in] w1" in printed and "w2  w1 [out]" in printed
+    assert "terms in an equivariant linear layer" in printed
+
+
+def test_explains(module, capsys):
+    assert main(["spec", f"{module}:example", "--explain", "w1"]) == 0
+    assert "users_model.py:5" in capsys.readouterr().out
+
+
+def test_verifies(module, capsys):
+    assert main(["spec", f"{module}:example", "--verify"]) == 0
+    assert "ok" in capsys.readouterr().out
+
+
+def test_prints_json(module, capsys):
+    assert main(["spec", f"{module}:example", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["leaves"] == {"w1": "[in] w1", "w2": "w1 [out]"}
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("users_model", "write package.module:function"),
+        ("no_such_module:f", "no module 'no_such_module'"),
+        ("{}x.py:f", "there is no file"),
+        ("{}:missing", "has no function 'missing'; it has net, example, nothing"),
+        ("{}:net", "returns (fn, params, *inputs)"),
+        ("{}:nothing", "returned a int"),
+    ],
+)
+def test_mistakes(module, capsys, target, message):
+    assert main(["spec", target.format(module)]) == 1
+    assert message in capsys.readouterr().err

@@ -1,0 +1,6 @@
+"""The table of networks whose specification must be found."""
+
+from . import attention, convolution, deep, dense, recurrent
+from ._case import NETWORKS, Network, fill
+
+__all__ = ["NETWORKS", "Network", "attention", "convolution", "deep", "dense", "fill", "recurrent"]

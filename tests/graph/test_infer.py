@@ -1,0 +1,205 @@
+"""The interface of `infer`: inputs and outputs, state, explanations, warnings, errors."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import pytest
+from compare import canonical
+from jax.extend.core import Primitive
+from networks import NETWORKS
+from networks._case import f32
+
+import unf
+from unf.graph import RULES, UnknownOperation, Value, unify
+
+
+def mlp(p, x):
+    return jnp.tanh(x @ p["w1"] + p["b1"][None]) @ p["w2"]
+
+
+MLP = {"w1": f32(4, 6), "b1": f32(6), "w2": f32(6, 3)}
+
+
+def test_inputs_and_outputs_are_fixed_by_default():
+    space = unf.infer(mlp, MLP, f32(2, 4))
+    assert space.to_spec() == {"w1": "[in] b1", "b1": "b1", "w2": "b1 [out]"}
+
+
+def test_relaxing_everything_is_the_papers_setting():
+    space = unf.infer(mlp, MLP, f32(2, 4)).relax()
+    assert space.to_spec() == {"w1": "in b1", "b1": "b1", "w2": "b1 out"}
+
+
+def test_free_inputs_and_outputs():
+    space = unf.infer(mlp, MLP, f32(2, 4), inputs="free", outputs="free")
+    assert space.fixed == ()
+    assert space.to_spec() == {"w1": "in b1", "b1": "b1", "w2": "b1 w2"}
+
+
+def test_named_inputs_and_outputs():
+    space = unf.infer(mlp, MLP, f32(2, 4), inputs=("[batch] pixel",), outputs="[batch] [digit]")
+    assert space.to_spec() == {"w1": "pixel b1", "b1": "b1", "w2": "b1 [digit]"}
+
+
+def test_a_name_common_to_input_and_output_ties_them():
+    def residual(p, x):
+        return x + jnp.tanh(x @ p["up"]) @ p["down"]
+
+    params = {"up": f32(4, 6), "down": f32(6, 4)}
+    space = unf.infer(residual, params, f32(2, 4), inputs=("[b] d",), outputs="[b] d")
+    assert space.to_spec() == {"up": "d up", "down": "up d"}
+
+
+def test_arrays_serve_as_well_as_shapes():
+    arrays = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), MLP)
+    assert unf.infer(mlp, arrays, jnp.zeros((2, 4))) == unf.infer(mlp, MLP, f32(2, 4))
+
+
+def test_nothing_is_executed():
+    def fn(p, x):
+        jax.debug.callback(lambda x: pytest.fail("executed"), x)
+        return mlp(p, x)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnknownOperation)
+        unf.infer(fn, MLP, f32(2, 4))
+
+
+def test_verify_accepts_what_was_found_and_rejects_a_permuted_window():
+    fn, params, x = NETWORKS["cnn_linen"].make()
+    space = unf.infer(fn, params, x)
+    wrong = unf.WeightSpace.from_spec(
+        jax.tree.map(
+            lambda spec: spec.replace("[3 3 in] conv_0", "3 kw [in] conv_0"), space.to_spec()
+        ),
+        params,
+        sizes={n: s for n, s in space.axis_sizes.items()},
+    )
+    arrays = jax.tree.map(lambda s: jax.random.normal(jax.random.key(0), s.shape), params)
+    values = jax.random.normal(jax.random.key(1), x.shape)
+    with pytest.raises(unf.SymmetryError, match="'kw' changes the outputs"):
+        unf.verify(fn, arrays, wrong, values, key=jax.random.key(0))
+
+
+# --- explanations ---------------------------------------------------------------------------
+
+
+def test_explanations_name_the_operation_and_the_line():
+    space = unf.infer(mlp, MLP, f32(2, 4))
+    text = space.explain("w2")
+    assert "w2  b1 [out]" in text
+    assert "dot_general (test_infer.py:" in text
+    assert "fixed: the output axis 1" in text
+
+
+def test_explanation_of_what_is_nested_split_and_stacked():
+    explain = {
+        name: unf.infer(*NETWORKS[name].make()).explain()
+        for name in ("attention_equinox", "scanned_layers")
+    }
+    assert "a product: reshape" in explain["attention_equinox"]
+    assert "is nested: wherever it stands, head stands exactly once" in explain["attention_equinox"]
+    assert "one for each layer: scan" in explain["scanned_layers"]
+
+
+def test_unused_parameters_are_reported():
+    space = unf.infer(mlp, {**MLP, "spare": f32(3, 4)}, f32(2, 4))
+    assert space.notes is not None and space.notes.unused == ("spare",)
+    assert "unused: no output depends on it" in space.explain("spare")
+
+
+def test_dead_parameters_are_reported():
+    fn, params, x = NETWORKS["attention_linen"].make()
+    space = unf.infer(fn, params, x)
+    arrays = jax.tree.map(lambda s: jnp.ones(s.shape, s.dtype), params)
+    values = jax.random.normal(jax.random.key(1), x.shape)
+    report = unf.verify(fn, arrays, space, values, key=jax.random.key(0))
+    assert report.dead == ("params/key/bias",)
+    assert "params/key/bias" in str(report)
+
+
+def test_a_space_written_by_hand_says_so():
+    space = unf.WeightSpace.from_spec({"w": "a b"}, {"w": f32(2, 3)})
+    assert "given by hand" in space.explain("w")
+
+
+def test_explaining_a_leaf_that_is_not_there():
+    with pytest.raises(unf.SpecError, match=r"no such leaf\n  expected: e.g. \['w2'"):
+        unf.infer(mlp, MLP, f32(2, 4)).explain("w")
+
+
+# --- operations without a rule --------------------------------------------------------------
+
+
+def mystery(x):
+    return MYSTERY.bind(x)
+
+
+MYSTERY = Primitive("mystery")
+MYSTERY.def_abstract_eval(lambda x: x)
+
+
+def mysterious(p, x):
+    return mystery(x @ p["w1"]) @ p["w2"]
+
+
+def test_an_unknown_operation_fixes_what_it_touches_and_warns():
+    params = {"w1": f32(4, 6), "w2": f32(6, 3)}
+    expected = r"no rule for the operation 'mystery' at test_infer.py:\d+.*\(w1\)"
+    with pytest.warns(UnknownOperation, match=expected):
+        space = unf.infer(mysterious, params, f32(2, 4))
+    assert canonical(space) == {"w1": "[4] [6]", "w2": "[6] [3]"}
+
+
+def test_the_warning_comes_once_and_can_be_silenced():
+    def twice(p, x):
+        return mystery(mystery(x @ p["w1"])) @ p["w2"]
+
+    params = {"w1": f32(4, 6), "w2": f32(6, 3)}
+    with pytest.warns(UnknownOperation, match="mystery") as caught:
+        unf.infer(twice, params, f32(2, 4))
+    assert len(caught) == 1
+    unf.infer(twice, params, f32(2, 4), warn=False)
+
+
+def test_register_rule():
+    @unf.register_rule("mystery")
+    def rule(equation, x):
+        return Value.of([unify(a, a, equation.reason) for a in x.axes])
+
+    try:
+        space = unf.infer(mysterious, {"w1": f32(4, 6), "w2": f32(6, 3)}, f32(2, 4))
+        assert space.to_spec() == {"w1": "[in] w1", "w2": "w1 [out]"}
+    finally:
+        del RULES["mystery"]
+
+
+def test_register_rule_wants_names():
+    with pytest.raises(TypeError, match="takes names of primitives"):
+        unf.register_rule(MYSTERY)
+
+
+# --- errors -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"inputs": "loose"}, "inputs= does not fit"),
+        ({"inputs": ("a b", "c d")}, "a specification for each of the 1"),
+        ({"inputs": ("a b c",)}, "has 3 axes, the array 2"),
+        ({"inputs": ("a a",)}, "'a' has two sizes"),
+        ({"inputs": ("3 a",)}, "a wrong size"),
+        ({"inputs": ("(a b) c",)}, "only plain and fixed axes"),
+        ({"outputs": "loose"}, "has 1 axes, the array 2"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(unf.SpecError, match=message):
+        unf.infer(mlp, MLP, f32(2, 4), **options)
+
+
+def test_a_leaf_that_is_not_an_array():
+    with pytest.raises(unf.SpecError, match="not an array"):
+        unf.infer(mlp, {**MLP, "activation": jnp.tanh}, f32(2, 4))
