@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from unf import WeightSpace
@@ -88,7 +87,7 @@ def _free_only(leaf: Leaf, place: int, sizes: dict[str, int]) -> tuple[tuple, in
 def relative_change(run: Any, space: WeightSpace, order: Any, params: Any, *inputs: Any) -> float:
     """How much the outputs change when the one free axis of `space` is put into `order`."""
     before = jax.tree.leaves(run(params, *inputs))
-    permuted = space.permute(params, {"moved": jnp.asarray(order)})
+    permuted = space.permute(params, {"moved": order})
     after = jax.tree.leaves(run(permuted, *inputs))
     pairs = zip(before, after, strict=True)
     return max(float(np.max(np.abs(a - b)) / (np.max(np.abs(a)) + 1e-30)) for a, b in pairs)

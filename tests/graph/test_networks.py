@@ -9,12 +9,7 @@ from networks import NETWORKS, fill
 
 import unf
 
-SLOW = {"resnet50", "t5", "gpt2", "mixer"}
 DESCRIBED = [name for name, network in NETWORKS.items() if network.expected]
-
-
-def with_marks(names):
-    return [pytest.param(n, marks=pytest.mark.nightly) if n in SLOW else n for n in names]
 
 
 @pytest.mark.parametrize("name", DESCRIBED)
@@ -25,7 +20,7 @@ def test_finds_the_expected_group(name):
     assert canonical(space) == canonical(expected_space(space, network, params))
 
 
-@pytest.mark.parametrize("name", with_marks(NETWORKS))
+@pytest.mark.parametrize("name", NETWORKS)
 def test_group_is_exact(name):
     """Its permutations leave the function alone; any axis of one leaf moved alone does not.
 
@@ -60,4 +55,4 @@ def test_names_are_stable_between_runs():
 
 
 def widen(x):
-    return x.astype(jnp.float64) if jnp.issubdtype(x.dtype, jnp.floating) else x
+    return x.astype(np.float64) if jnp.issubdtype(x.dtype, jnp.floating) else x

@@ -152,7 +152,8 @@ class _Writer:
             if not is_fixed(members[0]):
                 self.parents[members[0]] = _family_parent(members, family, found, families)
         leaders = [a for a in self.uses if self.leader.get(a, a) is a]
-        self.names = name_axes(leaders, self.uses, self.parents)
+        named = [atom for atom in leaders if not self._is_anonymous(atom)]
+        self.names = name_axes(named, self.uses, self.parents)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -183,13 +184,18 @@ class _Writer:
 
     def _name(self, atom: Axis) -> SpecAxis:
         atom = self.leader.get(atom, atom)
-        fixed = atom.fixed is not None
-        if fixed and atom.label is None and not self._is_shared(atom):
+        if self._is_anonymous(atom):
             return Number(atom.size)
-        return Name(self.names[atom], fixed)
+        return Name(self.names[atom], atom.fixed is not None)
 
-    def _is_shared(self, atom: Axis) -> bool:
-        return len(self.uses[atom]) > 1 or atom in self.parents.values()
+    def _is_anonymous(self, atom: Axis) -> bool:
+        """Whether an axis is fixed, stands in one place, and is no input's or output's."""
+        return (
+            atom.fixed is not None
+            and atom.label is None
+            and len(self.uses[atom]) == 1
+            and atom not in self.parents.values()
+        )
 
 
 def _members(family: Family) -> tuple[Axis, ...]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ._errors import SpecError
 from ._grammar import Axis, Concat, Name, Number, Product, rename
@@ -168,7 +169,7 @@ class Layout:
         start, blocks = 0, []
         for part in step.parts:
             stop = start + self._size(part.axes[step.position])
-            segment = jax.lax.slice_in_dim(array, start, stop, axis=step.position)
+            segment = _slice(array, start, stop, step.position)
             blocks += self._split(segment, part.axes)
             start = stop
         return blocks
@@ -187,7 +188,18 @@ class Layout:
             sizes = [self._size(axis) for axis in axes]
             return array.reshape(*sizes, *array.shape[len(step.axes) :])
         parts = [self._join(blocks, part.axes) for part in step.parts]
-        return jnp.concatenate(parts, axis=step.position)
+        return array_module(parts[0]).concatenate(parts, axis=step.position)
+
+
+def array_module(array: Any) -> Any:
+    """NumPy for its own arrays, so that nothing is compiled for them; else jax.numpy."""
+    return np if isinstance(array, np.ndarray) else jnp
+
+
+def _slice(array: Any, start: int, stop: int, axis: int) -> Any:
+    if isinstance(array, np.ndarray):
+        return array[(slice(None),) * axis + (slice(start, stop),)]
+    return jax.lax.slice_in_dim(array, start, stop, axis=axis)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from ._blocks import Block, base_name
+from ._blocks import Block, array_module, base_name
 from ._errors import SpecError
 from ._grammar import parse_name
 
@@ -63,7 +63,7 @@ def check(space: "WeightSpace", permutation: Mapping[Any, Any]) -> dict[str, Any
             )
         if not isinstance(indices, Tracer):
             _check_values(name, np.asarray(indices))
-        checked[name] = jnp.asarray(indices)
+        checked[name] = indices if isinstance(indices, np.ndarray) else jnp.asarray(indices)
     return checked
 
 
@@ -78,7 +78,10 @@ def _check_values(name: str, indices: np.ndarray) -> None:
 
 
 def permute(space: "WeightSpace", params: Any, permutation: Mapping[Any, Any]) -> Any:
-    """Act on every leaf; trailing axes beyond the specification are channels."""
+    """Act on every leaf; trailing axes beyond the specification are channels.
+
+    Leaves with none of the names stay as they are, and NumPy arrays NumPy arrays.
+    """
     permutation = check(space, permutation)
     channels = any(
         np.ndim(array) > len(leaf.shape)
@@ -87,7 +90,10 @@ def permute(space: "WeightSpace", params: Any, permutation: Mapping[Any, Any]) -
     arrays = space.flatten(params, channels=channels)
     out = []
     for layout, array in zip(space.layouts, arrays, strict=True):
-        parts = layout.split(jnp.asarray(array))
+        if not any(base_name(x.name) in permutation for b in layout.blocks for x in b.labels):
+            out.append(array)
+            continue
+        parts = layout.split(array if isinstance(array, np.ndarray) else jnp.asarray(array))
         permuted = [
             permute_block(block, part, permutation)
             for block, part in zip(layout.blocks, parts, strict=True)
@@ -117,14 +123,15 @@ def permute_block(block: Block, array: Any, permutation: Mapping[str, Any]) -> A
 
 def _take(array: Any, indices: Any, axes: list[int]) -> Any:
     """Index the last of `axes` with `indices`, which vary along all of them."""
+    xp = array_module(array)
     if len(axes) == 1:
-        return jnp.take(array, indices, axis=axes[0])
+        return xp.take(array, indices, axis=axes[0])
     order = sorted(range(len(axes)), key=lambda i: axes[i])
     shape = [1] * array.ndim
     for axis, size in zip(axes, indices.shape, strict=True):
         shape[axis] = size
-    aligned = jnp.transpose(indices, order).reshape(shape)
-    return jnp.take_along_axis(array, aligned, axis=axes[-1])
+    aligned = xp.transpose(indices, order).reshape(shape)
+    return xp.take_along_axis(array, aligned, axis=axes[-1])
 
 
 def invert(space: "WeightSpace", permutation: Mapping[Any, Any]) -> dict[str, Any]:

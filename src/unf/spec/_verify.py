@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray, PyTree
+from jaxtyping import PRNGKeyArray, PyTree
 
 from ._blocks import base_name
 from ._errors import SymmetryError
@@ -142,33 +142,44 @@ def _with_leaf(params: PyTree, position: int, leaf: Any) -> PyTree:
 
 
 def _widen_if_possible(fn: Callable[..., PyTree], params: PyTree, inputs: tuple) -> tuple:
-    """Parameters and inputs in float64, or as they are if the function insists on its types."""
+    """Parameters and inputs in float64, or as they are if the function insists on its types.
+
+    As NumPy arrays, so that drawing and permuting them compiles nothing.
+    """
     wide = jax.tree.map(_widen, (params, inputs))
     try:
         jax.eval_shape(fn, wide[0], *wide[1])
     except TypeError:
-        return jax.tree.map(jnp.asarray, (params, inputs))
+        return jax.tree.map(_as_numpy, (params, inputs))
     return wide
 
 
-def _widen(x: Any) -> Array:
-    x = jnp.asarray(x)
-    return x.astype(jnp.float64) if jnp.issubdtype(x.dtype, jnp.floating) else x
+def _widen(x: Any) -> Any:
+    x = _as_numpy(x)
+    return x.astype(np.float64) if jnp.issubdtype(x.dtype, jnp.floating) else x
+
+
+def _as_numpy(x: Any) -> Any:
+    """The array in NumPy, unless it is something NumPy does not know, such as a random key."""
+    return (
+        x if jnp.issubdtype(getattr(x, "dtype", np.int64), jax.dtypes.extended) else np.asarray(x)
+    )
 
 
 def _randomize(params: PyTree, key: PRNGKeyArray) -> PyTree:
-    leaves, treedef = jax.tree.flatten(params)
-    drawn = []
-    for leaf, subkey in zip(leaves, jax.random.split(key, len(leaves)), strict=True):
-        if not jnp.issubdtype(leaf.dtype, jnp.floating):
-            drawn.append(leaf)
-        elif leaf.size and bool(jnp.all(leaf > 0)):
-            drawn.append(leaf * jax.random.uniform(subkey, leaf.shape, leaf.dtype, 0.5, 1.5))
-        else:
-            # Weak weights make weak evidence: at least the usual initial scale.
-            scale = jnp.maximum(jnp.std(leaf), max(leaf.shape[:-1], default=1) ** -0.5)
-            drawn.append(scale * jax.random.normal(subkey, leaf.shape, leaf.dtype))
-    return treedef.unflatten(drawn)
+    """Random weights, drawn with NumPy: a network has too many shapes to compile for each."""
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
+    return jax.tree.map(lambda leaf: _draw(leaf, rng), params)
+
+
+def _draw(leaf: Any, rng: np.random.Generator) -> Any:
+    if not jnp.issubdtype(leaf.dtype, jnp.floating):
+        return leaf
+    if leaf.size and bool(np.all(leaf > 0)):
+        return (leaf * rng.uniform(0.5, 1.5, leaf.shape)).astype(leaf.dtype)
+    # Weak weights make weak evidence: at least the usual initial scale.
+    scale = max(float(np.std(leaf)), max(leaf.shape[:-1], default=1) ** -0.5)
+    return (scale * rng.normal(size=leaf.shape)).astype(leaf.dtype)
 
 
 def _generators(space: WeightSpace, name: str, key: PRNGKeyArray) -> Iterator[np.ndarray]:
@@ -178,7 +189,8 @@ def _generators(space: WeightSpace, name: str, key: PRNGKeyArray) -> Iterator[np
         return
     cycle, transposition = np.roll(identity, 1, axis=-1), identity.copy()
     transposition[..., :2] = [1, 0]
-    rows = np.array(jax.random.bernoulli(key, 0.5, (*shape[:-1], 1)))
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
+    rows = rng.random((*shape[:-1], 1)) < 0.5
     if rows.size > 1:  # some rows, not all and not none
         rows.flat[:2] = [True, False]
     else:

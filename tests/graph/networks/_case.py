@@ -66,11 +66,11 @@ def fill(shapes: Any, seed: int = 0) -> Any:
     """Random arrays of these shapes; variances are positive, integers zero."""
     rng = np.random.default_rng(seed)
 
-    def draw(path: Any, leaf: Any) -> jax.Array:
+    def draw(path: Any, leaf: Any) -> np.ndarray:
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
-            return jnp.asarray(rng.integers(0, 3, leaf.shape), leaf.dtype)
-        if "var" in str(path[-1]) if path else False:
-            return jnp.asarray(rng.uniform(0.5, 1.5, leaf.shape), leaf.dtype)
-        return jnp.asarray(rng.normal(size=leaf.shape), leaf.dtype)
+            return np.asarray(rng.integers(0, 3, leaf.shape), leaf.dtype)
+        if path and "var" in str(path[-1]):
+            return np.asarray(rng.uniform(0.5, 1.5, leaf.shape), leaf.dtype)
+        return np.asarray(rng.normal(size=leaf.shape), leaf.dtype)
 
     return jax.tree_util.tree_map_with_path(draw, shapes)
