@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test test-nightly check docs bench format clean
+.PHONY: setup demo test test-nightly test-lowest check docs bench format clean
 
 setup: $(STAMP)
 
@@ -22,6 +22,12 @@ test: setup
 test-nightly: setup
 	$(BIN)/python -m pytest -m "nightly or not nightly"
 
+# Everything that reads jaxprs, on the oldest JAX that is supported.
+test-lowest:
+	test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet --editable '.[test]' jax==0.10.0 jaxlib==0.10.0
+	.venv-lowest/bin/python -m pytest tests/graph tests/spec tests/cli
+
 check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -39,4 +45,4 @@ format: setup
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv site dist out .pytest_cache .ruff_cache .hypothesis .jax_cache
+	rm -rf .venv .venv-lowest site dist out .pytest_cache .ruff_cache .hypothesis .jax_cache

@@ -110,6 +110,14 @@ ROWS = {
         x=(3, 4, "a a.b"),
         y=(3, "a"),
     ),
+    "reduce": row(
+        lambda p: total(
+            jax.lax.reduce(p["x"], jnp.zeros((), p["x"].dtype), lambda a, b: a + b + 0 * a, (1,))
+            + p["y"]
+        ),
+        x=(3, 4, "a a.b"),
+        y=(3, "a"),
+    ),
     "reduce_and": row(
         lambda p: total(jnp.all(p["x"] > 0, 1) + p["y"]),
         x=(3, 4, "a a.b"),

@@ -17,6 +17,7 @@ from ._values import CONSTANT, Constant, Value
 INLINED = {
     "jit", "pjit", "closed_call", "core_call", "call", "custom_jvp_call", "custom_vjp_call",
     "custom_vjp_call_jaxpr", "remat", "remat2", "checkpoint", "xla_call", "custom_lin",
+    "eval_jaxpr",
 }  # fmt: skip
 BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 

@@ -174,7 +174,7 @@ class _Writer:
         if isinstance(term, Prod):
             return Product(tuple(self.axis(factor) for factor in term.factors))
         assert isinstance(term, Cat)
-        if is_fixed(term):
+        if is_fixed(term) and not any(atom in self.parents.values() for atom in atoms(term)):
             return Number(term.size)
         if all(same(part, term.parts[0]) for part in term.parts[1:]):
             part = self.axis(term.parts[0])

@@ -1,6 +1,16 @@
 """The table of networks whose specification must be found."""
 
-from . import attention, convolution, deep, dense, recurrent
+from . import attention, convolution, deep, dense, recurrent, second
 from ._case import NETWORKS, Network, fill
 
-__all__ = ["NETWORKS", "Network", "attention", "convolution", "deep", "dense", "fill", "recurrent"]
+__all__ = [
+    "NETWORKS",
+    "Network",
+    "attention",
+    "convolution",
+    "deep",
+    "dense",
+    "fill",
+    "recurrent",
+    "second",
+]

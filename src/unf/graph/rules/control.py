@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import jax.extend.core as jex
+
 from .._registry import Equation, register_rule
 from .._terms import Reason, Uniform, axis, collapse, fix, resolve, unify
 from .._values import Value, unify_axes
@@ -35,9 +37,10 @@ def while_(equation: Equation, *operands: Value) -> list[Value]:
 def scan(equation: Equation, *operands: Value) -> list[Value]:
     """Layers stacked along the scanned axis are taken one by one, anything else all at once."""
     params, reason = equation.params, equation.reason
-    consts = list(operands[: params["num_consts"]])
-    carry = list(operands[params["num_consts"] :][: params["num_carry"]])
-    scanned = list(operands[params["num_consts"] + params["num_carry"] :])
+    num_carry, num_scanned = _count_arguments(equation, operands)
+    consts = list(operands[: len(operands) - num_carry - num_scanned])
+    carry = list(operands[len(consts) :][:num_carry])
+    scanned = list(operands[len(consts) + num_carry :])
     if any(is_stacked(x, 0) for x in scanned):
         return _layer_by_layer(equation, consts, carry, scanned)
     settled = [Value.of([collapse(t, reason) for t in x.axes]) for x in scanned]
@@ -49,12 +52,26 @@ def scan(equation: Equation, *operands: Value) -> list[Value]:
 
     def once(carry: list[Value]) -> tuple[list[Value], list[Value]]:
         results = equation.run(params["jaxpr"], [*consts, *carry, *slices])
-        return results[: params["num_carry"]], results[params["num_carry"] :]
+        return results[:num_carry], results[num_carry:]
 
     carry, stacked = _until_stable(once, carry, equation)
     length = params["length"]
     rows = [Value.of([axis(length, fixed=order), *_settled(y, reason).axes]) for y in stacked]
     return [*carry, *rows]
+
+
+def _count_arguments(equation: Equation, operands: Sequence[Value]) -> tuple[int, int]:
+    """How many values a scan carries and how many it scans over, last among the operands.
+
+    Told from ranks, since releases of JAX keep the numbers in different places: what is
+    scanned over or collected has one axis more outside the body than inside.
+    """
+    body = equation.params["jaxpr"]
+    body = body.jaxpr if isinstance(body, jex.ClosedJaxpr) else body
+    scanned = [x.ndim > len(v.aval.shape) for x, v in zip(operands, body.invars, strict=True)]
+    pairs = zip(equation.out_shapes, body.outvars, strict=True)
+    collected = [len(shape) > len(v.aval.shape) for shape, v in pairs]
+    return len(collected) - sum(collected), sum(scanned)
 
 
 def _fix_order(x: Value, order: Reason) -> None:
@@ -75,8 +92,8 @@ def _layer_by_layer(
     for position in positions:
         slices = [take(x, 0, position, reason) for x in scanned]
         results = equation.run(params["jaxpr"], [*consts, *carry, *slices])
-        carry = results[: params["num_carry"]]
-        collected.append(results[params["num_carry"] :])
+        collected.append(results[len(carry) :])
+        carry = results[: len(carry)]
     order = Reason("the order of a scan", reason.where)
     for x in scanned:  # fixed all of them, and one name
         unify(scanned[0].axes[0], x.axes[0], order)

@@ -76,6 +76,16 @@ def reduce(equation: Equation, x: Value) -> Value:
     return Value.of([term for i, term in enumerate(x.axes) if i not in axes])
 
 
+@register_rule("reduce")
+def reduce_by(equation: Equation, *operands: Value) -> list[Value]:
+    """A reduction by a function of one's own, which must not care for the order either."""
+    axes = equation.params["dimensions"]
+    arrays = operands[: len(operands) // 2]  # the others are what they start from
+    joined = unify_axes(arrays, equation.reason)
+    kept = [term for i, term in enumerate(joined) if i not in axes]
+    return [Value.of(kept) for _ in arrays]
+
+
 @register_rule("concatenate")
 def concatenate(equation: Equation, *operands: Value) -> Value:
     """One axis is a concatenation; the others are one."""
