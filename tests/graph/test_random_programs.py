@@ -19,19 +19,21 @@ class Program:
         self.draw = draw
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.steps: list = []
-        self.shape = self.parameter_shape(2)
-        first = self.parameter(self.shape)
-        self.steps.append(lambda p, _: p[first])
+        self.history: list[tuple[int, ...]] = []
+        self.looking_back: list = []
+        shape = self.parameter_shape(2)
+        first = self.parameter(shape)
+        self.then(lambda p, _: p[first], shape)
         for _ in range(draw(st.integers(2, 7))):
             getattr(self, draw(st.sampled_from(OPERATIONS)))()
 
     def __call__(self, params):
-        x = None
+        values = [None]
         for step in self.steps:
-            x = step(params, x)
+            values.append(step(params, values if step in self.looking_back else values[-1]))
         if self.reduced:
-            return jnp.sum(jnp.tanh(x))
-        return x
+            return jnp.sum(jnp.tanh(values[-1])) + jnp.sum(jnp.sin(values[-2]))
+        return values[-1]
 
     @property
     def reduced(self) -> bool:
@@ -51,6 +53,7 @@ class Program:
     def then(self, step, shape) -> None:
         self.steps.append(step)
         self.shape = tuple(shape)
+        self.history.append(self.shape)
 
     # --- operations ------------------------------------------------------------------------
 
@@ -60,6 +63,33 @@ class Program:
     def add(self):
         name = self.parameter(self.shape)
         self.then(lambda p, x: x + p[name], self.shape)
+
+    def combine(self):
+        """With an earlier value of the same shape."""
+        earlier = [i for i, shape in enumerate(self.history[:-1]) if shape == self.shape]
+        if earlier:
+            i = self.draw(st.sampled_from(earlier)) + 1
+            self.look_back(lambda p, values: jnp.tanh(values[-1] + 2 * values[i]))
+
+    def look_back(self, step):
+        self.looking_back.append(step)
+        self.then(step, self.shape)
+
+    def roll(self):
+        axis = self.axis()
+        self.then(lambda p, x: jnp.roll(x, 1, axis), self.shape)
+
+    def flip_and_add(self):
+        axis = self.axis()
+        self.then(lambda p, x: x + 3 * jnp.flip(x, axis), self.shape)
+
+    def identity_and_mean(self):
+        size = self.shape[-1]
+        self.then(lambda p, x: jnp.sin(x @ (2 * jnp.eye(size) + 0.5)), self.shape)
+
+    def normalise(self):
+        axis = self.axis()
+        self.then(lambda p, x: x / (1 + jnp.sum(x**2, axis, keepdims=True)), self.shape)
 
     def scale(self):
         axis = self.axis()
@@ -204,7 +234,7 @@ class Program:
 OPERATIONS = [
     name for name, value in vars(Program).items()
     if callable(value) and not name.startswith("_")
-    and name not in ("parameter_shape", "parameter", "axis", "then", "reduced")
+    and name not in ("parameter_shape", "parameter", "axis", "then", "look_back", "reduced")
 ]  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from ..spec import (
     flatten_params,
     format_path,
     parse_leaf,
-    returned_leaf,
+    returned_leaves,
 )
 from . import rules as _rules  # noqa: F401  (registers them)
 from ._explain import explain
@@ -48,9 +48,9 @@ def infer(
         inputs: what may happen to the further arguments: "fixed", their order matters;
             "free", each axis has a permutation of its own; or a specification for each
             argument, e.g. `("batch [time] feature",)`.
-        outputs: the same for what the function returns. Returned leaves that stand in
-            `params` under the same path and with the same shape (batch statistics,
-            gradients) permute as they do there in any case.
+        outputs: the same for what the function returns. New versions of parameters, a whole
+            entry with the names and shapes of one of `params` (batch statistics) or of all
+            of them (gradients), permute as these in any case.
         warn: whether to warn of operations without a rule.
 
     Returns:
@@ -69,7 +69,7 @@ def infer(
     """
     leaves, treedef = flatten_params(params)
     jaxpr, out_shapes = jax.make_jaxpr(fn, return_shape=True)(params, *args)
-    named: dict[str, Axis] = {}
+    named: dict[str, Term] = {}
     parameters = [_parameter(i, path, shape) for i, (path, shape) in enumerate(leaves)]
     operands = [*parameters, *_arguments(args, inputs, named)]
     interpreter = Interpreter()
@@ -98,7 +98,7 @@ def _parameter(index: int, path: str, shape: Sequence[int]) -> Value:
     return value
 
 
-def _arguments(args: tuple, inputs: Any, named: dict[str, Axis]) -> list[Value]:
+def _arguments(args: tuple, inputs: Any, named: dict[str, Term]) -> list[Value]:
     specs = _per_entry(inputs, len(args), "inputs")
     values = []
     for i, (arg, spec) in enumerate(zip(args, specs, strict=True)):
@@ -129,7 +129,7 @@ def _broadcast_spec(spec: Any, tree: Any) -> list[Any]:
 
 
 def _described(
-    spec: Any, shape: Sequence[int], where: str, label: str, named: dict[str, Axis]
+    spec: Any, shape: Sequence[int], where: str, label: str, named: dict[str, Term]
 ) -> list[Term]:
     """New axes for an argument or a result, as its specification says."""
     if spec in ("fixed", "free"):
@@ -153,17 +153,20 @@ def _described(
     return [_named_term(a, size, where, named) for a, size in zip(parsed, shape, strict=True)]
 
 
-def _named_term(written: SpecAxis, size: int, where: str, named: dict[str, Axis]) -> Term:
+def _named_term(written: SpecAxis, size: int, where: str, named: dict[str, Term]) -> Term:
     if isinstance(written, Number):
         if written.size != size:
             raise SpecError("a wrong size", path=where, expected=written.size, got=size)
         return axis(size, where, Reason(f"{where}: given as fixed"))
     if isinstance(written, Name):
+        if "." in written.path:
+            raise SpecError("inputs and outputs have no nested axes", path=where, got=written.path)
         found = named.get(written.path)
         if found is None:
             reason = Reason(f"{where}: given as fixed") if written.fixed else None
-            found = named[written.path] = Axis(size, where, reason)
-            found.label = written.path
+            found = named[written.path] = axis(size, where, reason)
+            if isinstance(found, Axis):
+                found.label = written.path
         if found.size != size:
             raise SpecError(
                 f"{written.path!r} has two sizes", path=where, expected=found.size, got=size
@@ -181,7 +184,7 @@ def _constrain_outputs(
     results: Sequence[Value],
     out_shapes: PyTree,
     outputs: Any,
-    named: dict[str, Axis],
+    named: dict[str, Term],
     leaves: Sequence[tuple[str, tuple[int, ...]]],
     parameters: Sequence[Value],
 ) -> None:
@@ -191,9 +194,10 @@ def _constrain_outputs(
         specs = [outputs] * len(results)
     else:
         specs = _broadcast_spec(outputs, out_shapes)
-    for result, (key_path, _), spec in zip(results, with_path, specs, strict=True):
-        path = format_path(key_path)
-        state = returned_leaf(path, result.shape, leaves)
+    paths = [format_path(path) for path, _ in with_path]
+    shapes = [result.shape for result in results]
+    returned = returned_leaves(list(zip(paths, shapes, strict=True)), leaves)
+    for result, path, spec, state in zip(results, paths, specs, returned, strict=True):
         if state is not None:
             reason = Reason(f"returned as {path!r}")
             for a, b in zip(result.axes, parameters[state].axes, strict=True):

@@ -10,8 +10,8 @@ import numpy as np
 from ._folding import compute
 from ._registry import RULES, STACKABLE, Equation, fix_everything, fixed_axes
 from ._source import source_line
-from ._terms import Reason, Uniform, atoms, collapse, has_family
-from ._values import CONSTANT, Constant, Value
+from ._terms import Reason, Uniform, atoms
+from ._values import CONSTANT, Constant, Value, settle
 
 # Operations that only hold another jaxpr, and what they call it.
 INLINED = {
@@ -91,12 +91,16 @@ class Interpreter:
         if equation.out_shapes and all(0 in shape for shape in equation.out_shapes):
             return [Value.of([Uniform(n) for n in shape]) for shape in equation.out_shapes]
         if equation.primitive not in STACKABLE:
-            operands = [_settle(x, equation.reason) for x in operands]
+            operands = [settle(x, equation.reason) for x in operands]
         if rule is None:
             self._report_unknown(equation, operands)
             return fix_everything(equation, *operands)
         results = rule(equation, *operands)
-        return [results] if isinstance(results, Value) else results
+        results = [results] if isinstance(results, Value) else results
+        if tuple(x.shape for x in results) != equation.out_shapes:  # a rule for less than this
+            self._report_unknown(equation, operands)
+            return fix_everything(equation, *operands)
+        return results
 
     def _constants(self, eqn: Any, equation: Equation, operands: list[Value]) -> list[Value]:
         """Results that need not be computed before somebody asks for their entries."""
@@ -139,15 +143,3 @@ class Interpreter:
                 UnknownOperation,
                 stacklevel=4,
             )
-
-
-def _settle(x: Value, reason: Reason) -> Value:
-    """What a rule that knows no stacked layers is given: their permutations made one."""
-    if isinstance(x, Constant):
-        return x
-    for term in x.terms:
-        for atom in atoms(term):
-            atom.touched = True
-    if any(has_family(term) for term in x.terms):
-        return Value.of([collapse(term, reason) for term in x.axes])
-    return x

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import product as combinations
 from math import prod
 
-from ._terms import Axis, Cat, Family, Prod, Term, atoms, children, resolve
+from ._terms import Axis, Cat, Family, Prod, Term, atoms, find_families, resolve
 
 MOST_CASES = 256
 
@@ -33,7 +33,7 @@ def find_parents(values: Iterable[Sequence[Term]]) -> dict[Axis, Axis]:
             if key in seen:
                 continue
             seen.add(key)
-            alone = {atom: None for atom, count in case.items() if count == 1}
+            alone = {a: None for a, count in case.items() if count == 1 and not a.shuffled}
             for atom in case:
                 if atom.fixed is not None:
                     continue
@@ -67,7 +67,7 @@ def _ancestors(atom: Axis | None, parents: dict[Axis, Axis]) -> list[Axis]:
 
 def _cases(terms: Sequence[Term]) -> Iterator[Counter[Axis] | None]:
     """The axes met together: one case for each choice of parts and of layers; None if too many."""
-    families = {id(resolve(f.index)): f for t in terms for f in _families(t)}
+    families = {_last(f.index): f for t in terms for f in find_families(t)}
     lengths = [len(f.members) for f in families.values()]
     for layers in combinations(*map(range, lengths)):
         chosen = dict(zip(families, layers, strict=True))
@@ -79,20 +79,19 @@ def _cases(terms: Sequence[Term]) -> Iterator[Counter[Axis] | None]:
             yield sum(choice, Counter())
 
 
-def _families(term: Term) -> Iterator[Family]:
-    term = resolve(term)
-    if isinstance(term, Family):
-        yield term
-    for child in children(term):
-        yield from _families(child)
+def _last(axis: Axis) -> Axis:
+    """What stands for an axis: the last one it was linked to, even if that was cut."""
+    while isinstance(axis.link, Axis):
+        axis = axis.link
+    return axis
 
 
-def _options(term: Term, layers: dict[int, int]) -> list[Counter[Axis]]:
+def _options(term: Term, layers: dict[Axis, int]) -> list[Counter[Axis]]:
     term = resolve(term)
     if isinstance(term, Axis):
         return [Counter({term: 1})]
     if isinstance(term, Family):
-        return _options(term.members[layers[id(resolve(term.index))]], layers)
+        return _options(term.members[layers[_last(term.index)]], layers)
     if isinstance(term, Cat):
         return [option for part in term.parts for option in _options(part, layers)]
     if isinstance(term, Prod):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ._terms import Reason, Term, axis, fix
+from ._terms import Reason, Term, fix, shuffled
 from ._values import Value
 
 Rule = Callable[..., Value | list[Value]]
@@ -31,10 +31,10 @@ class Equation:
     values: list[Value]
 
     def note(self, axes: Sequence[Term]) -> None:
-        """Tell which axes meet inside the operation, where no operand or result has them all.
+        """Tell of a value inside the operation that is neither an operand nor a result.
 
-        A product of matrices multiplies entries along all axes of both before it sums. What
-        is nested depends on every such meeting.
+        What is nested depends on every value: a product of matrices has all axes of both
+        before it sums; a normalisation along an axis has a mean without that axis.
         """
         self.values.append(Value.of(axes))
 
@@ -49,8 +49,9 @@ def register_rule(*primitives: Any, stackable: bool = False) -> Callable[[Rule],
     The rule takes an `Equation` and a `Value` for each operand, calls `unify` on axes that
     must permute together and `fix` on those that must not, and returns the results' axes.
     It must be sound: if every operand is permuted along its axes, the result is permuted
-    along the axes the rule returns. An operation that sums products must `Equation.note`
-    the axes that meet in them.
+    along the axes the rule returns. An operation that mixes entries along an axis must
+    also `Equation.note` the axes of what it computes on the way: those of a product before
+    it is summed, those that are left of a mean.
 
     Args:
         *primitives: the names of the primitives, as `jax.make_jaxpr` prints them.
@@ -83,7 +84,7 @@ def register_rule(*primitives: Any, stackable: bool = False) -> Callable[[Rule],
 
 def fixed_axes(shape: Sequence[int], reason: Reason) -> list[Term]:
     """New axes that do not permute."""
-    return [axis(size, fixed=reason) for size in shape]
+    return [shuffled(size, reason) for size in shape]
 
 
 def fix_everything(equation: Equation, *operands: Value) -> list[Value]:

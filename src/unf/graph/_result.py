@@ -18,6 +18,7 @@ from ._terms import (
     children,
     collapse,
     concat,
+    find_families,
     is_fixed,
     product,
     resolve,
@@ -74,40 +75,34 @@ def _separate_families(leaves: Sequence[Sequence[Term]]) -> None:
     """Make one what cannot be written as `layer.name`, until everything can be."""
     while True:
         rows = [[_push_down(term) for term in terms] for terms in leaves]
-        families = [family for row in rows for term in row for family in _families(term)]
-        at_fault = _first_conflict(rows, families)
+        at_fault = _first_conflict(rows)
         if at_fault is None:
             break
         collapse(at_fault, _MIXED)
     # The same members in two leaves: their layer axes, fixed both, are one name.
     indices: dict[tuple[Axis, ...], Axis] = {}
-    for family in families:
+    for family in (family for row in rows for term in row for family in find_families(term)):
         unify(indices.setdefault(_members(family), family.index), family.index, _LAYERS)
 
 
-def _first_conflict(rows: Sequence[Sequence[Term]], families: Sequence[Family]) -> Family | None:
-    """A family whose members also stand elsewhere, or are partly fixed."""
+def _first_conflict(rows: Sequence[Sequence[Term]]) -> Family | None:
+    """A family whose members also stand elsewhere, are partly fixed, or count unclear layers."""
     places: dict[Axis, tuple] = {}
-    plain = {atom for row in rows for term in row for atom in _plain_atoms(term)}
-    for family in families:
-        index = resolve(family.index)
-        members = [resolve(member) for member in family.members]
-        if not isinstance(index, Axis) or len(set(map(is_fixed, members))) > 1:
-            return family
-        for position, member in enumerate(members):
-            assert isinstance(member, Axis)
-            place = (position, tuple(members))
-            if member in plain or places.setdefault(member, place) != place:
+    plain = [[atom for term in row for atom in _plain_atoms(term)] for row in rows]
+    alone = {atom for atoms_of_row in plain for atom in atoms_of_row}
+    for row, beside in zip(rows, plain, strict=True):
+        for family in (family for term in row for family in find_families(term)):
+            index, members = resolve(family.index), _members(family)
+            if len(members) < len(family.members):  # made something else since, by another
                 return family
+            if not isinstance(index, Axis) or beside.count(index) != 1:
+                return family
+            if len(set(map(is_fixed, members))) > 1 or alone.intersection(members):
+                return family
+            for place in enumerate(members):
+                if places.setdefault(place[1], (place[0], members)) != (place[0], members):
+                    return family
     return None
-
-
-def _families(term: Term) -> Iterator[Family]:
-    if isinstance(term, Family):
-        yield term
-    else:
-        for child in children(term):
-            yield from _families(child)
 
 
 def _plain_atoms(term: Term) -> Iterator[Axis]:
@@ -139,7 +134,10 @@ class _Writer:
                 for atom in atoms(term):
                     self.uses.setdefault(atom, []).append((path, position, len(row)))
         families = {
-            _members(family): family for row in rows for term in row for family in _families(term)
+            _members(family): family
+            for row in rows
+            for term in row
+            for family in find_families(term)
         }
         self.leader = {member: members[0] for members in families for member in members}
         found = {

@@ -12,7 +12,7 @@ A term describes one axis of one value:
 
 Terms are immutable but for `Axis`, which unification links to another term, and which keeps
 why. Everything restricts the group and nothing enlarges it, so where no common structure is
-found, fixing both sides is always right.
+found, fixing both sides is always right; what they have in common is then a new fixed axis.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,16 +39,22 @@ class Axis:
         origin: the parameter or input it comes from, for explanations.
         link: what it turned out to be, with `reason`.
         fixed: why it does not permute; None while it may.
-        touched: whether an operation has used more of it than its place in one array.
+        touched: whether an operation has used more of it than its place in one array. Only
+            an axis that no operation has is still free to differ from layer to layer.
+        shuffled: whether its entries are others' that have moved or mixed. It is fixed, and
+            nothing may be nested in it: index i of it is not index i of what it came from,
+            though unification may make the two one.
     """
 
-    __slots__ = ("fixed", "label", "link", "origin", "reason", "size", "touched", "weight")
+    __slots__ = (
+        "fixed", "label", "link", "origin", "reason", "shuffled", "size", "touched", "weight",
+    )  # fmt: skip
 
     def __init__(self, size: int, origin: str = "", fixed: Reason | None = None):
         self.size, self.origin, self.fixed = size, origin, fixed
         self.link: Term | None = None
         self.reason: Reason | None = None
-        self.touched = False
+        self.touched = self.shuffled = False
         self.label: str | None = None
         self.weight = 1
 
@@ -113,13 +119,21 @@ def resolve(term: Term) -> Term:
         return concat(term.parts)
     if isinstance(term, Family):
         members = [resolve(member) for member in term.members]
-        return members[0] if all(m is members[0] for m in members) else term
+        return members[0] if all(same(m, members[0]) for m in members[1:]) else term
     return term
 
 
 def axis(size: int, origin: str = "", fixed: Reason | None = None) -> Term:
     """A new axis; one of size one has nothing to permute."""
     return Uniform(1) if size == 1 else Axis(size, origin, fixed)
+
+
+def shuffled(size: int, reason: Reason) -> Term:
+    """A new fixed axis for entries that have moved or mixed."""
+    new = axis(size, fixed=reason)
+    if isinstance(new, Axis):
+        new.shuffled = True
+    return new
 
 
 def product(factors: Iterable[Term]) -> Term:
@@ -164,10 +178,18 @@ def children(term: Term) -> tuple[Term, ...]:
     return term.members if isinstance(term, Family) else ()
 
 
+def find_families(term: Term) -> Iterator[Family]:
+    """The families in a term, and in their members."""
+    term = resolve(term)
+    if isinstance(term, Family):
+        yield term
+    for child in children(term):
+        yield from find_families(child)
+
+
 def has_family(term: Term) -> bool:
     """Whether a term differs from layer to layer."""
-    term = resolve(term)
-    return isinstance(term, Family) or any(map(has_family, children(term)))
+    return any(True for _ in find_families(term))
 
 
 def fix(term: Term, reason: Reason) -> None:
@@ -197,7 +219,12 @@ def same(a: Term, b: Term) -> bool:
     return all(same(x, y) for x, y in zip(children(a), children(b), strict=True))
 
 
-def unify(a: Term, b: Term, reason: Reason) -> Term:
+# How many times concatenations may be cut at each other's ends: a shift by one along a long
+# axis would go on for all its elements, and leaves nothing to permute in any case.
+MOST_CUTS = 64
+
+
+def unify(a: Term, b: Term, reason: Reason, cuts: int = 0) -> Term:
     """Make two axes permute together; the term of a value that has both (a join).
 
     A uniform axis agrees with anything and learns nothing.
@@ -216,9 +243,13 @@ def unify(a: Term, b: Term, reason: Reason) -> Term:
     if isinstance(a, Family) or isinstance(b, Family):
         return _unify_families(a, b, reason)
     if isinstance(a, Cat) or isinstance(b, Cat):
+        if cuts > MOST_CUTS:
+            fix(a, reason)
+            fix(b, reason)
+            return shuffled(a.size, reason)
         ends = sorted({*_ends(a), *_ends(b)})
         pairs = zip(cut(a, ends, reason), cut(b, ends, reason), strict=True)
-        return concat([unify(x, y, reason) for x, y in pairs])
+        return concat([unify(x, y, reason, cuts + 1) for x, y in pairs])
     assert isinstance(a, Prod) and isinstance(b, Prod)
     return _unify_products(a, b, reason)
 
@@ -231,6 +262,7 @@ def _link_axes(a: Axis, b: Axis, reason: Reason) -> Axis:
     b.weight += a.weight
     b.fixed = b.fixed or a.fixed
     b.label = b.label or a.label
+    b.shuffled = b.shuffled or a.shuffled
     return b
 
 
@@ -241,6 +273,7 @@ def _bind(a: Axis, structure: Term, reason: Reason) -> Term:
     a.link, a.reason = structure, reason
     for atom in atoms(structure):
         atom.touched = True
+        atom.shuffled = atom.shuffled or a.shuffled
     if a.fixed is not None:
         fix(structure, a.fixed)
     return structure
@@ -293,7 +326,7 @@ def _unify_products(a: Prod, b: Prod, reason: Reason) -> Term:
         if x.size % y.size:
             for term in (x, y, *left, *right, *joined):
                 fix(term, reason)
-            return a
+            return shuffled(a.size, reason)
         if x.size > y.size:
             outer, x = split(x, x.size // y.size, reason)
             left.append(outer)
@@ -311,7 +344,7 @@ def split(term: Term, outer: int, reason: Reason) -> tuple[Term, Term]:
     if isinstance(term, Uniform):
         return Uniform(outer), Uniform(inner)
     if isinstance(term, Axis):
-        factors = Axis(outer, fixed=term.fixed), Axis(inner, fixed=term.fixed)
+        factors = _part(term, outer), _part(term, inner)
         term.link, term.reason = Prod(factors), reason
         return factors
     if isinstance(term, Family):
@@ -327,8 +360,16 @@ def split(term: Term, outer: int, reason: Reason) -> tuple[Term, Term]:
         found = concat([first for first, _ in pairs]), joined
     if found is None:
         fix(term, reason)
-        return axis(outer, fixed=reason), axis(inner, fixed=reason)
+        return shuffled(outer, reason), shuffled(inner, reason)
     return found
+
+
+def _part(whole: Axis, size: int) -> Term:
+    """A factor or part of an axis, as fixed and shuffled as it was."""
+    part = axis(size, fixed=whole.fixed)
+    if isinstance(part, Axis):
+        part.shuffled = whole.shuffled
+    return part
 
 
 def _split_product(term: Prod, inner: int, reason: Reason) -> tuple[Term, Term] | None:
@@ -357,7 +398,7 @@ def cut(term: Term, ends: Sequence[int], reason: Reason) -> list[Term]:
     if isinstance(term, Uniform):
         return [Uniform(size) for size in sizes]
     if isinstance(term, Axis):
-        parts = [axis(size, fixed=term.fixed) for size in sizes]
+        parts = [_part(term, size) for size in sizes]
         term.link, term.reason = concat(parts), reason
         return parts
     if isinstance(term, Family):
@@ -370,7 +411,7 @@ def cut(term: Term, ends: Sequence[int], reason: Reason) -> list[Term]:
     inner = prod(factor.size for factor in rest)
     if any(end % inner for end in ends):
         fix(term, reason)
-        return [axis(size, fixed=reason) for size in sizes]
+        return [shuffled(size, reason) for size in sizes]
     pieces = cut(first, [end // inner for end in ends], reason)
     return [product([piece, *rest]) for piece in pieces]
 

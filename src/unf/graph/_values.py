@@ -7,7 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from ._terms import Axis, Reason, Term, Uniform, resolve, split, unify
+from ._terms import (
+    Axis,
+    Reason,
+    Term,
+    Uniform,
+    atoms,
+    collapse,
+    has_family,
+    resolve,
+    split,
+    unify,
+)
 
 _SPLIT = Reason("split by a reshape")
 
@@ -156,9 +167,11 @@ CONSTANT = Reason("met by a constant whose entries differ along it")
 def axes_of_entries(entries: np.ndarray) -> list[Term]:
     """The axes of a constant: uniform, one name for a multiple of the identity, else fixed."""
     axes: list[Term] = []
+    if not entries.size:
+        return [Uniform(size) for size in entries.shape]
     for i, size in enumerate(entries.shape):
         first = np.take(entries, [0], axis=i)
-        uniform = size == 1 or bool(np.all((entries == first) | _both_nan(entries, first)))
+        uniform = size == 1 or _equal(entries, np.broadcast_to(first, entries.shape))
         axes.append(Uniform(size) if uniform else Axis(size, fixed=CONSTANT))
     varying = [i for i, term in enumerate(axes) if isinstance(term, Axis)]
     if len(varying) == 2 and _is_scaled_identity(entries, *varying):
@@ -166,8 +179,9 @@ def axes_of_entries(entries: np.ndarray) -> list[Term]:
     return axes
 
 
-def _both_nan(a: np.ndarray, b: np.ndarray) -> np.ndarray | bool:
-    return (a != a) & (b != b) if a.dtype.kind in "fc" else False
+def _equal(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether arrays are equal bit by bit: zeros have a sign, and NaN equals itself."""
+    return np.ascontiguousarray(a).tobytes() == np.ascontiguousarray(b).tobytes()
 
 
 def _is_scaled_identity(entries: np.ndarray, i: int, j: int) -> bool:
@@ -177,9 +191,24 @@ def _is_scaled_identity(entries: np.ndarray, i: int, j: int) -> bool:
         return False
     index = [slice(None) if k in (i, j) else 0 for k in range(entries.ndim)]
     matrix = entries[tuple(index)]
-    expected = np.full((n, n), matrix[0, 1])
+    expected = np.full((n, n), matrix[0, 1], matrix.dtype)
     np.fill_diagonal(expected, matrix[0, 0])
-    return bool(np.array_equal(matrix, expected))
+    return _equal(matrix, expected)
+
+
+def settle(x: Value, reason: Reason) -> Value:
+    """The value with stacked layers made one, and its axes no longer free to become such.
+
+    What every operation is given that does not know of layers.
+    """
+    if isinstance(x, Constant):
+        return x
+    for term in x.terms:
+        for atom in atoms(term):
+            atom.touched = True
+    if any(has_family(term) for term in x.terms):
+        return Value.of([collapse(term, reason) for term in x.axes])
+    return x
 
 
 def unify_axes(values: Sequence[Value], reason: Reason) -> list[Term]:

@@ -15,7 +15,7 @@ from ._grammar import (
 )
 from ._sizes import axis_size
 from ._space import Leaf, Notes, Permutation, WeightSpace
-from ._tree import align, flatten_params, format_path, returned_leaf
+from ._tree import align, flatten_params, format_path, returned_leaves
 from ._verify import SymmetryReport, verify
 
 __all__ = [
@@ -42,6 +42,6 @@ __all__ = [
     "names_in",
     "parse_leaf",
     "parse_name",
-    "returned_leaf",
+    "returned_leaves",
     "verify",
 ]

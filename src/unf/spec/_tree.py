@@ -49,23 +49,53 @@ def flatten_params(params: Any) -> tuple[list[tuple[str, tuple[int, ...]]], Any]
     return [(p, leaf_shape(x, p)) for p, (_, x) in zip(paths, with_path, strict=True)], treedef
 
 
-def returned_leaf(
-    path: str, shape: tuple[int, ...], leaves: Sequence[tuple[str, tuple[int, ...]]]
-) -> int | None:
-    """The leaf that an output is a new version of, such as batch statistics or a gradient.
+Shapes = Sequence[tuple[str, tuple[int, ...]]]
 
-    That is the one with the output's path and shape, whatever tuple the output is part of:
-    output `1/batch_stats/norm/mean` is leaf `batch_stats/norm/mean`.
+
+def returned_leaves(outputs: Shapes, leaves: Shapes) -> list[int | None]:
+    """For each output the leaf that it is a new version of, such as batch statistics.
+
+    That takes a whole subtree: an entry of the outputs with the name, the paths and the
+    shapes of an entry of the parameters, as in `(y, {"batch_stats": ...})`; or all
+    parameters, as in `(loss, gradients)`. Names must be more than positions.
+
+    Args:
+        outputs: the path and shape of each output.
+        leaves: those of each parameter.
     """
-    words = path.split("/")
-    for start in range(len(words)):
-        suffix = "/".join(words[start:])
-        found = [i for i, (leaf, _) in enumerate(leaves) if leaf == suffix]
-        if not found and start < len(words) - 1:
-            found = [i for i, (leaf, _) in enumerate(leaves) if leaf.endswith(f"/{suffix}")]
-        if len(found) == 1 and leaves[found[0]][1] == shape:
-            return found[0]
-    return None
+    found: list[int | None] = [None] * len(outputs)
+    subtrees = {_signature(entries): root for root, entries in _subtrees(leaves).items()}
+    for root, entries in sorted(_subtrees(outputs).items(), key=lambda item: len(item[0])):
+        origin = subtrees.get(_signature(entries))
+        if origin is None or not _is_version(root, origin, entries):
+            continue
+        positions = {path: i for path, i, _ in _subtrees(leaves)[origin]}
+        for path, i, _ in entries:
+            if found[i] is None:
+                found[i] = positions[path]
+    return found
+
+
+def _subtrees(shapes: Shapes) -> dict[tuple[str, ...], list[tuple[tuple[str, ...], int, tuple]]]:
+    """Every subtree by its root: relative path, position and shape of what it holds."""
+    subtrees: dict[tuple[str, ...], list] = {}
+    for i, (path, shape) in enumerate(shapes):
+        words = tuple(path.split("/"))
+        for depth in range(len(words)):
+            subtrees.setdefault(words[:depth], []).append((words[depth:], i, tuple(shape)))
+    return subtrees
+
+
+def _signature(entries: list[tuple[tuple[str, ...], int, tuple]]) -> frozenset:
+    return frozenset((path, shape) for path, _, shape in entries)
+
+
+def _is_version(root: tuple[str, ...], origin: tuple[str, ...], entries: list) -> bool:
+    if all(word.isdigit() or word == "." for path, _, _ in entries for word in path):
+        return False
+    if not origin:
+        return all(word.isdigit() for word in root)
+    return bool(root) and root[-1] == origin[-1]
 
 
 def align(spec: Any, params: Any) -> list[Any]:

@@ -13,7 +13,7 @@ from ._blocks import base_name
 from ._errors import SymmetryError
 from ._group import indices_shape
 from ._space import WeightSpace
-from ._tree import format_path, returned_leaf
+from ._tree import format_path, returned_leaves
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def verify(
     Each name is permuted alone, with a cycle and with a transposition, which together
     generate all its permutations; a nested name in some of its rows only. Arithmetic is in
     float64 where `fn` allows it, and the tolerance is the root of the outputs' precision.
-    Outputs with the path and shape of a leaf (batch statistics, gradients) must permute as it.
+    Outputs that are new versions of leaves (batch statistics, gradients) must permute as these.
 
     Args:
         fn: a function of the parameters and inputs; it may return any pytree of arrays.
@@ -89,7 +89,7 @@ def verify(
         reference = [np.asarray(y) for _, y in outputs]
         _check_finite(reference)
         shapes = [(leaf.path, leaf.shape) for leaf in space.leaves]
-        returned = [returned_leaf(format_path(path), y.shape, shapes) for path, y in outputs]
+        returned = returned_leaves([(format_path(path), y.shape) for path, y in outputs], shapes)
         changes = {}
         for name in space.sizes:
             changes[name] = 0.0

@@ -1,7 +1,7 @@
 """Products of arrays: matrix products and convolutions."""
 
 from .._registry import Equation, register_rule
-from .._terms import Reason, Term, axis, fix, product, split, unify
+from .._terms import Reason, Term, Uniform, fix, product, shuffled, split, unify
 from .._values import Value
 
 
@@ -30,15 +30,15 @@ def convolution(equation: Equation, x: Value, kernel: Value) -> Value:
     groups, batch_groups = params["feature_group_count"], params["batch_group_count"]
     result: dict[int, Term] = {}
     result[o_batch] = x.axes[x_batch]
-    if batch_groups > 1:  # the batch is (g b), the kernel's features (g o), and b remains
-        group, result[o_batch] = split(x.axes[x_batch], batch_groups, reason)
-        kernel_group, _ = split(kernel.axes[k_out], batch_groups, reason)
-        unify(group, kernel_group, reason)
     inputs, outputs = x.axes[x_in], kernel.axes[k_out]
-    if groups > 1:
+    if batch_groups > 1:  # the batch is (g b), of which b remains
+        x_group, result[o_batch] = split(x.axes[x_batch], batch_groups, reason)
+    elif groups > 1:
         x_group, inputs = split(inputs, groups, reason)
-        k_group, each = split(outputs, groups, reason)
-        outputs = product([unify(x_group, k_group, reason), each])
+    else:
+        x_group = Uniform(1)
+    k_group, each = split(outputs, x_group.size, reason)
+    outputs = product([unify(x_group, k_group, reason), each])
     inputs = unify(inputs, kernel.axes[k_in], reason)
     result[o_out] = outputs
     window = Reason("a position in a window", reason.where)
@@ -48,7 +48,7 @@ def convolution(equation: Equation, x: Value, kernel: Value) -> Value:
             continue
         fix(x.axes[a], window)
         fix(kernel.axes[b], window)
-        result[c] = axis(equation.out_shapes[0][c], fixed=window)
+        result[c] = shuffled(equation.out_shapes[0][c], window)
     axes = [result[i] for i in range(x.ndim)]
     equation.note([*axes, inputs])
     return Value.of(axes)

@@ -6,8 +6,8 @@ from typing import Any
 import jax.extend.core as jex
 
 from .._registry import Equation, register_rule
-from .._terms import Reason, Uniform, axis, collapse, fix, resolve, unify
-from .._values import Value, unify_axes
+from .._terms import Reason, Term, Uniform, children, fix, resolve, shuffled, unify
+from .._values import Value, settle, unify_axes
 from .indexing import is_stacked, take
 
 
@@ -43,12 +43,8 @@ def scan(equation: Equation, *operands: Value) -> list[Value]:
     scanned = list(operands[len(consts) + num_carry :])
     if any(is_stacked(x, 0) for x in scanned):
         return _layer_by_layer(equation, consts, carry, scanned)
-    settled = [Value.of([collapse(t, reason) for t in x.axes]) for x in scanned]
     order = Reason("the order of a scan", reason.where)
-    slices = []
-    for x in settled:
-        _fix_order(x, order)
-        slices.append(Value.of(x.axes[1:]))
+    slices = [_any_row(x, order) for x in scanned]
 
     def once(carry: list[Value]) -> tuple[list[Value], list[Value]]:
         results = equation.run(params["jaxpr"], [*consts, *carry, *slices])
@@ -56,7 +52,7 @@ def scan(equation: Equation, *operands: Value) -> list[Value]:
 
     carry, stacked = _until_stable(once, carry, equation)
     length = params["length"]
-    rows = [Value.of([axis(length, fixed=order), *_settled(y, reason).axes]) for y in stacked]
+    rows = [Value.of([shuffled(length, order), *settle(y, reason).axes]) for y in stacked]
     return [*carry, *rows]
 
 
@@ -74,12 +70,11 @@ def _count_arguments(equation: Equation, operands: Sequence[Value]) -> tuple[int
     return len(collected) - sum(collected), sum(scanned)
 
 
-def _fix_order(x: Value, order: Reason) -> None:
+def _any_row(x: Value, order: Reason) -> Value:
+    """What every row of a scanned value has in common."""
+    x = settle(x, order)
     fix(x.axes[0], order)
-
-
-def _settled(x: Value, reason: Reason) -> Value:
-    return Value.of([collapse(term, reason) for term in x.axes])
+    return Value.of(x.axes[1:])
 
 
 def _layer_by_layer(
@@ -89,16 +84,17 @@ def _layer_by_layer(
     length = params["length"]
     positions = range(length - 1, -1, -1) if params["reverse"] else range(length)
     collected: list[list[Value]] = []
+    order = Reason("the order of a scan", reason.where)
+    rows = {i: _any_row(x, order) for i, x in enumerate(scanned) if not is_stacked(x, 0)}
     for position in positions:
-        slices = [take(x, 0, position, reason) for x in scanned]
+        slices = [rows.get(i) or take(x, 0, position, reason) for i, x in enumerate(scanned)]
         results = equation.run(params["jaxpr"], [*consts, *carry, *slices])
         collected.append(results[len(carry) :])
         carry = results[: len(carry)]
-    order = Reason("the order of a scan", reason.where)
     for x in scanned:  # fixed all of them, and one name
         unify(scanned[0].axes[0], x.axes[0], order)
     stacked = [_join(list(rows), reason) for rows in zip(*collected, strict=True)]
-    return [*carry, *[Value.of([axis(length, fixed=order), *y.axes]) for y in stacked]]
+    return [*carry, *[Value.of([shuffled(length, order), *y.axes]) for y in stacked]]
 
 
 def _until_stable(
@@ -106,21 +102,29 @@ def _until_stable(
 ) -> tuple[list[Value], list[Value]]:
     """Go round until no axis of the carry turns from uniform into something else."""
     reason, met = equation.reason, len(equation.values)
+    carry = [Value.of(x.axes) for x in carry]  # not constants: they change from round to round
     while True:
         del equation.values[met:]  # of rounds that knew less
         results, extra = once(carry)
         joined = [_join([a, b], reason) for a, b in zip(carry, results, strict=True)]
-        if _uniform_axes(joined) == _uniform_axes(carry):
+        if list(map(_uniform_parts, joined)) == list(map(_uniform_parts, carry)):
             return joined, extra
         carry = joined
 
 
-def _uniform_axes(values: Sequence[Value]) -> list[list[int]]:
-    return [
-        [i for i, term in enumerate(x.axes) if isinstance(resolve(term), Uniform)] for x in values
-    ]
+def _uniform_parts(x: Value) -> list:
+    """Where a value is uniform: whole axes, and parts of axes."""
+
+    def of_term(term: Term) -> Any:
+        term = resolve(term)
+        if isinstance(term, Uniform):
+            return term.size
+        found = [of_term(child) for child in children(term)]
+        return found if any(found) else None
+
+    return [of_term(term) for term in x.axes]
 
 
 def _join(values: list[Value], reason: Reason) -> Value:
     """The axes of a value that may be any of these, which have one shape."""
-    return Value.of(unify_axes([_settled(x, reason) for x in values], reason))
+    return Value.of(unify_axes([settle(x, reason) for x in values], reason))

@@ -1,8 +1,8 @@
 """Element by element: axes pass through, and those of several operands are one."""
 
 from .._registry import Equation, fix_everything, register_rule
-from .._terms import Uniform, collapse, has_family, resolve, unify
-from .._values import Segment, Value, unify_axes
+from .._terms import Uniform, resolve, unify
+from .._values import Segment, Value, settle, unify_axes
 
 UNARY = """
 abs acos acosh asin asinh atan atanh bessel_i0e bessel_i1e bitcast_convert_type cbrt ceil clz
@@ -36,11 +36,9 @@ def combine(equation: Equation, *values: Value) -> Value:
     arrays = [x for x in operands if x.ndim]
     is_parameter = sum(x.is_parameter for x in arrays) == len(arrays) == 1
     varying = [x for x in arrays if not _is_uniform(x)]
-    if len(varying) > 1 and any(has_family(term) for x in varying for term in x.terms):
+    if any(x is not varying[0] for x in varying):
         # One may lack the axis that counts the other's layers: one permutation for all.
-        varying = operands = [
-            Value.of([collapse(term, equation.reason) for term in x.axes]) for x in varying
-        ]
+        varying = operands = [settle(x, equation.reason) for x in varying]
     if varying and all(_sizes(x) == _sizes(varying[0]) for x in varying):
         if varying[0].shape == equation.out_shapes[0]:
             return Value(_join_segments(varying, equation), is_parameter)

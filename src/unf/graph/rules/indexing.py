@@ -11,16 +11,14 @@ from .._terms import (
     Reason,
     Term,
     Uniform,
-    axis,
-    collapse,
     cut,
     fix,
-    has_family,
     resolve,
+    shuffled,
     split,
     unify,
 )
-from .._values import Segment, Value
+from .._values import Segment, Value, settle
 
 # Indexing a parameter this long one by one is more likely a table than stacked layers.
 MOST_LAYERS = 1024
@@ -44,12 +42,13 @@ def slice_axis(x: Value, dimension: int, start: int, limit: int, reason: Reason)
     size = x.shape[dimension]
     if (start, limit) == (0, size):
         return x
+    if start == limit:
+        return Value.of([Uniform(0) if i == dimension else t for i, t in enumerate(x.axes)])
     if limit == start + 1:
         layer = _take_layer(x, dimension, start, reason)
         if layer is not None:
             return layer
-    if any(has_family(term) for term in x.terms):
-        x = Value.of([collapse(term, reason) for term in x.axes])
+    x = settle(x, reason)
     segments: list[Segment] = []
     for segment in x.segments:
         inside = dimension - sum(len(s.sizes) for s in segments)
@@ -87,7 +86,7 @@ def _take_strided(
     x: Value, dimension: int, start: int, limit: int, stride: int, reason: Reason
 ) -> Value:
     """x[start::stride] of the whole axis is one column of a product; else fix."""
-    axes = [collapse(term, reason) for term in x.axes]
+    axes = settle(x, reason).axes
     term, length = axes[dimension], -(-(limit - start) // stride)
     if term.size % stride == 0 and start < stride and length == term.size // stride:
         outer, inner = split(term, length, reason)
@@ -95,7 +94,7 @@ def _take_strided(
         axes[dimension] = outer
     else:
         fix(term, reason)
-        axes[dimension] = axis(length, fixed=reason)
+        axes[dimension] = shuffled(length, reason)
     return Value.of(axes)
 
 
@@ -161,9 +160,9 @@ def dynamic_slice(equation: Equation, x: Value, *starts: Value) -> Value:
             first = int(np.clip(known, 0, x.shape[i] - size))
             x = slice_axis(x, i, first, first + size, equation.reason)
         else:
-            axes = [collapse(term, equation.reason) for term in x.axes]
+            axes = settle(x, equation.reason).axes
             fix(axes[i], equation.reason)
-            axes[i] = axis(size, fixed=equation.reason)
+            axes[i] = shuffled(size, equation.reason)
             x = Value.of(axes)
     return x
 
@@ -178,7 +177,7 @@ def dynamic_update_slice(equation: Equation, x: Value, update: Value, *_: Value)
         else:
             fix(old, equation.reason)
             fix(new, equation.reason)
-            axes.append(axis(old.size, fixed=equation.reason))
+            axes.append(shuffled(old.size, equation.reason))
     return Value.of(axes)
 
 
@@ -192,14 +191,14 @@ def gather(equation: Equation, x: Value, indices: Value) -> Value:
     for i, term in enumerate(x.axes):
         if i in numbers.operand_batching_dims:
             continue
-        indexed = i in numbers.start_index_map and sizes[i] < term.size
-        if indexed or sizes[i] < term.size:
+        if sizes[i] < term.size:
             fix(term, reason)
-            term = axis(sizes[i], fixed=reason)
+            term = shuffled(sizes[i], reason)
         if i not in numbers.collapsed_slice_dims:
             offsets.append(term)
-    offset = iter(offsets)
-    batch = iter(passed)
+    batching = numbers.operand_batching_dims
+    equation.note([*(t for i, t in enumerate(x.axes) if i not in batching), *passed])
+    offset, batch = iter(offsets), iter(passed)
     return Value.of(
         [next(offset) if i in numbers.offset_dims else next(batch) for i in range(len(shape))]
     )
@@ -227,7 +226,7 @@ def scatter(equation: Equation, x: Value, indices: Value, updates: Value) -> Val
     for i, term in enumerate(axes):
         if i in numbers.inserted_window_dims or i in numbers.operand_batching_dims:
             fix(term, reason)
-            axes[i] = axis(term.size, fixed=reason)
+            axes[i] = shuffled(term.size, reason)
             continue
         window = of_updates[next(windows)]
         if window.size == term.size and i not in numbers.scatter_dims_to_operand_dims:
@@ -235,7 +234,7 @@ def scatter(equation: Equation, x: Value, indices: Value, updates: Value) -> Val
         else:
             fix(term, reason)
             fix(window, reason)
-            axes[i] = axis(term.size, fixed=reason)
+            axes[i] = shuffled(term.size, reason)
     for i, term in enumerate(of_updates):
         if i not in numbers.update_window_dims:
             fix(term, reason)

@@ -1,11 +1,11 @@
 """Operations for which the order along an axis matters: that axis is fixed.
 
-What comes out along it is a new fixed axis: entries have moved or mixed, so nothing nested in
-the old one may be taken to be nested in it.
+What comes out along it is a new axis of entries that have moved or mixed (`shuffled`), so that
+nothing is taken to be nested in it.
 """
 
 from .._registry import Equation, fixed_axes, register_rule
-from .._terms import Reason, Uniform, axis, fix
+from .._terms import Reason, Uniform, axis, fix, shuffled
 from .._values import Value, unify_axes
 
 
@@ -62,7 +62,7 @@ def top_k(equation: Equation, x: Value) -> list[Value]:
     results = []
     for shape in equation.out_shapes:
         axes = list(x.axes)
-        axes[dimension] = axis(shape[dimension], fixed=equation.reason)
+        axes[dimension] = shuffled(shape[dimension], equation.reason)
         results.append(Value.of(axes))
     return results
 
@@ -86,12 +86,15 @@ def reduce_window(equation: Equation, x: Value, *_: Value) -> Value:
     moved = [
         i
         for i, size in enumerate(window)
-        if size != 1 or params["window_strides"][i] != 1 or tuple(params["padding"][i]) != (0, 0)
+        if size != 1
+        or params["window_strides"][i] != 1
+        or params.get("base_dilation", (1,) * len(window))[i] != 1
+        or tuple(params["padding"][i]) != (0, 0)
     ]
     axes = list(x.axes)
     for i in moved:
         fix(axes[i], reason)
-        axes[i] = axis(equation.out_shapes[0][i], fixed=reason)
+        axes[i] = shuffled(equation.out_shapes[0][i], reason)
     return Value.of(axes)
 
 
@@ -101,12 +104,12 @@ def select_window(equation: Equation, x: Value, y: Value, *_: Value) -> Value:
     window = equation.params["window_dimensions"]
     axes = []
     for i, (a, b) in enumerate(zip(x.axes, y.axes, strict=True)):
-        if window[i] == 1 and a.size == b.size:
+        if window[i] == 1 and equation.params["window_strides"][i] == 1 and a.size == b.size:
             axes.append(unify_axes([Value.of([a]), Value.of([b])], equation.reason)[0])
             continue
         fix(a, equation.reason)
         fix(b, equation.reason)
-        axes.append(axis(equation.out_shapes[0][i], fixed=equation.reason))
+        axes.append(shuffled(equation.out_shapes[0][i], equation.reason))
     return Value.of(axes)
 
 
@@ -135,7 +138,7 @@ def _in_order(equation: Equation, operands: list[Value], dimensions) -> list[Val
         results.append(
             Value.of(
                 [
-                    axis(shape[i], fixed=equation.reason) if i in ordered else term
+                    shuffled(shape[i], equation.reason) if i in ordered else term
                     for i, term in enumerate(axes)
                 ]
             )

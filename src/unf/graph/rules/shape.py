@@ -3,8 +3,8 @@
 from math import prod
 
 from .._registry import Equation, register_rule
-from .._terms import Term, Uniform, axis, concat, fix, product
-from .._values import Segment, Value, unify_axes
+from .._terms import Term, Uniform, concat, fix, product, shuffled
+from .._values import Segment, Value, settle, unify_axes
 from .indexing import slice_axis
 
 REDUCTIONS = """
@@ -69,10 +69,12 @@ def reshape(equation: Equation, x: Value, *_: Value) -> Value:
     return Value(result)
 
 
-@register_rule(*REDUCTIONS)
+@register_rule(*REDUCTIONS, stackable=True)
 def reduce(equation: Equation, x: Value) -> Value:
     """Σ_i x_ij does not depend on the order of i: the axis drops out."""
     axes = equation.params["axes"]
+    if len(axes) < x.ndim:  # a sum over layers has one permutation for all of them
+        x = settle(x, equation.reason)
     return Value.of([term for i, term in enumerate(x.axes) if i not in axes])
 
 
@@ -126,7 +128,7 @@ def pad(equation: Equation, x: Value, _: Value) -> Value:
             axes.append(concat([part for part in parts if part.size]))
         else:
             fix(term, equation.reason)
-            axes.append(axis(size, fixed=equation.reason))
+            axes.append(shuffled(size, equation.reason))
     return Value.of(axes)
 
 

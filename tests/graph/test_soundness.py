@@ -1,0 +1,166 @@
+"""Programs that once got more symmetries than they have, or none for a wrong reason."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import unf
+
+
+def layers(p, x, body):
+    return lax.scan(lambda c, q: (body(c, q), None), x, p)[0]
+
+
+def mlp_layer(c, q):
+    return c + jnp.tanh(c @ q["u"]) @ q["v"]
+
+
+def indexed_in_a_loop(p, x):
+    def body(s):
+        return s[0] + 1, s[1] + jnp.tanh(s[1] @ p["u"][s[0]]) @ p["v"][s[0]]
+
+    return lax.while_loop(lambda s: s[0] < 3, body, (0, x))[1]
+
+
+def padded_carry(p, x):
+    start = jnp.concatenate([p["p"], jnp.zeros(3)])
+    return lax.scan(lambda c, _: (c + p["q"], total(p["r"] * c)), start, None, length=3)[1]
+
+
+def batch_groups(p, x):
+    y = lax.conv_general_dilated(
+        p["x"], jnp.ones((1, 3, 4)), (1,), "VALID", batch_group_count=2,
+        dimension_numbers=("NWC", "WIO", "NWC"),
+    )  # fmt: skip
+    return total(p["r"][None, None] * y)
+
+
+def total(x):
+    return jnp.sum(jnp.tanh(x))
+
+
+STACK = {"u": (3, 4, 5), "v": (3, 5, 4)}
+PROGRAMS = {
+    "flipped and added": (lambda p, x: total(p["w"] + jnp.flip(p["w"], 0)), {"w": (2, 3)}),
+    "cumulated and added": (lambda p, x: total(p["w"] + jnp.cumsum(p["w"], 0)), {"w": (3, 3)}),
+    "indexed and added": (
+        lambda p, x: total(p["w"] + p["w"][jnp.array([1, 0, 1])]),
+        {"w": (3, 3)},
+    ),
+    "cut across": (
+        lambda p, x: total(p["w"].reshape(6, 3)[1:3] + p["w"].sum(1)),
+        {"w": (2, 3, 3)},
+    ),
+    "a counter is no constant": (
+        lambda p, x: lax.fori_loop(0, 3, lambda i, c: jnp.tanh(c * p["g"][i] + 1.0), x),
+        {"g": (3,)},
+    ),
+    "layers indexed in a loop": (indexed_in_a_loop, STACK),
+    "a counted mask": (
+        lambda p, x: lax.scan(
+            lambda c, _: (c + 1.0, jnp.sum(p["w"] * (jnp.arange(4.0) * c))),
+            jnp.array(0.0),
+            None,
+            length=3,
+        )[1],
+        {"w": (4,)},
+    ),
+    "a padded carry": (padded_carry, {"p": (2,), "q": (5,), "r": (5,)}),
+    "products that do not fit": (
+        lambda p, x: total((jnp.tile(p["p"], 2) + p["b"].reshape(6)) * p["r"]),
+        {"p": (3,), "b": (3, 2), "r": (6,)},
+    ),
+    "groups of a batch": (batch_groups, {"x": (4, 5, 3), "r": (4,)}),
+    "the sign of zero": (
+        lambda p, x: total(jnp.arctan2(jnp.array([0.0, -0.0, 0.0]), -jnp.abs(p["w"])) * p["w"]),
+        {"w": (3,)},
+    ),
+    "rolled, and one row": (
+        lambda p, x: jnp.sum(jnp.roll(p["w"], 1, -1)) + jnp.sum(p["w"][1]),
+        {"w": (3, 4)},
+    ),
+    "layers, and some of them": (
+        lambda p, x: layers(p, x, mlp_layer).sum() + jnp.sum(p["v"][:2, 0, 0]),
+        STACK,
+    ),
+    "a long shift": (lambda p, x: total(jnp.roll(p["w"], 1) + p["w"]), {"w": (500,)}),
+    "an empty part": (lambda p, x: jnp.split(p["w"], [4])[0].sum(), {"w": (4,)}),
+    "many empty parts": (
+        lambda p, x: sum(jnp.sum(q) for q in jnp.array_split(p["w"], 6)),
+        {"w": (4,)},
+    ),
+    "nothing concatenated": (
+        lambda p, x: jnp.concatenate([p["w"], jnp.arange(0.0)]).sum(),
+        {"w": (4,)},
+    ),
+    "a dilated window": (
+        lambda p, x: jnp.sum(
+            p["v"]
+            * lax.reduce_window(p["w"], 0.0, lax.add, (1,), (1,), "VALID", base_dilation=(2,))
+        ),
+        {"w": (4,), "v": (7,)},
+    ),
+    "a Gram matrix": (lambda p, x: total(p["w"] @ p["w"].T), {"w": (3, 4)}),
+    "stacks of stacks": (
+        lambda p, x: lax.scan(
+            lambda c, q: (lax.scan(lambda c, w: (jnp.tanh(c @ w), None), c, q)[0], None),
+            x,
+            p["w"],
+        )[0],
+        {"w": (2, 3, 4, 4)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_is_found_is_a_symmetry(name):
+    fn, shapes = PROGRAMS[name]
+    rng = np.random.default_rng(0)
+    params = {key: rng.normal(size=shape) for key, shape in shapes.items()}
+    x = rng.normal(size=4)
+    space = unf.infer(fn, params, x)
+    assert not unf.verify(fn, params, space, x, key=jax.random.key(1)).broken
+
+
+def shapes(**leaves):
+    return {name: jax.ShapeDtypeStruct(shape, "float64") for name, shape in leaves.items()}
+
+
+@pytest.mark.parametrize(
+    ("fn", "leaves"),
+    [
+        (
+            lambda p, x: layers(p, x, lambda c, q: c + q["g"] * (mlp_layer(c, q))),
+            {"g": (3,), **STACK},
+        ),
+        (lambda p, x: layers(p, x, mlp_layer) + sum(jnp.sum(a**2) for a in p.values()), STACK),
+        (lambda p, x: sum(jnp.sum(a * a) for a in p.values()) + layers(p, x, mlp_layer), STACK),
+    ],
+    ids=["with a number for each layer", "with a penalty after", "with a penalty before"],
+)
+def test_layers_keep_permutations_of_their_own(fn, leaves):
+    spec = unf.infer(fn, shapes(**leaves), jax.ShapeDtypeStruct((4,), "float64")).to_spec()
+    assert (spec["u"], spec["v"]) == ("[layer in] layer.u", "[layer] layer.u [in]")
+
+
+def test_members_of_an_ensemble_that_is_not_averaged():
+    def fn(p, x):
+        return jnp.einsum("ma,mao->mo", jnp.tanh(jnp.einsum("i,mia->ma", x, p["u"])), p["v"])
+
+    space = unf.infer(fn, shapes(u=(2, 4, 3), v=(2, 3, 5)), jax.ShapeDtypeStruct((4,), "float64"))
+    assert space.to_spec() == {"u": "[out in] out.u", "v": "[out] out.u [out_2]"}
+
+
+@pytest.mark.parametrize(
+    ("fn", "params"),
+    [
+        (lambda w, x: x @ w, np.ones((4, 4))),
+        (lambda p, x: (jnp.tanh(x @ p[0]), jnp.sum(p[1])), [np.ones((4, 4)), np.ones(3)]),
+        (lambda p, x: {"logits": {"out": x @ p["out"]}}, {"out": np.ones((4, 4))}),
+    ],
+    ids=["a bare array", "positions in a list", "a name by coincidence"],
+)
+def test_outputs_of_a_parameters_shape_are_fixed(fn, params):
+    assert unf.infer(fn, params, np.ones((4, 4))).fixed == ("in", "out")
