@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from . import device, growth, infer, literal, profile, real
+from . import device, growth, literal, profile, real
 from ._measure import machine
 
 SUITES = ("literal", "profile", "growth", "real", "infer", "device")
@@ -48,6 +48,8 @@ def _run(suite: str, options: argparse.Namespace) -> tuple[list, str]:
         rows = [profile.run(case) for case in literal.CASES if options.only in case.name]
         return rows, profile.report(rows)
     if suite == "infer":
+        from . import infer  # needs Flax and Haiku
+
         rows = [infer.run(name) for name in infer.NETWORKS]
         return rows, infer.report(rows)
     if suite == "growth":
