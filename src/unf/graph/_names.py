@@ -11,7 +11,7 @@ GENERIC = {
 }  # fmt: skip
 KINDS = [
     (r"expert|moe", "expert"),
-    (r"att|query|key|value|qkv|head|\bq\b|\bk\b|\bv\b|mha", "head"),
+    (r"att|query|qkv|head|mha|\bq\b.*\bk\b|\bk\b.*\bq\b", "head"),
     (r"conv|norm|group", "group"),
     (r"ensemble|member", "member"),
 ]
@@ -79,4 +79,4 @@ def _readable(path: str) -> str:
     if word.isdigit() and len(words) > 1:
         word = f"{words[-2]}_{word}"
     word = re.sub(r"\W+", "_", word.lower(), flags=re.ASCII).strip("_")
-    return word if word and not word[0].isdigit() else f"axis_{word}"
+    return word if word and not word[0].isdigit() else f"axis_{word}".rstrip("_")
