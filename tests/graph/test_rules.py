@@ -144,6 +144,17 @@ ROWS = {
         x=(3, "3"),
         y=(5, "5"),
     ),
+    "stack": row(
+        lambda p: total(jnp.stack([p["x"], p["y"]], 1) * p["z"]),
+        x=(3, "a"),
+        y=(3, "a"),
+        z=(3, 2, "a 2"),
+    ),
+    "unstack": row(
+        lambda p: sum(total(w @ v) for w, v in zip(jnp.unstack(p["w"]), p["v"], strict=True)),
+        w=(2, 3, 4, "[l] l.a l.b"),
+        v=(2, 4, "[l] l.b"),
+    ),
     "split": row(
         lambda p: total(jnp.split(p["x"], 2)[0] * p["y"]) + total(jnp.split(p["x"], 2)[1]),
         x=(6, "(a + b)"),
@@ -486,7 +497,8 @@ NOT_MET = {
     "random_fold_in", "random_gamma", "random_split", "random_unwrap", "random_wrap", "random_seed",
     "reduce_window",
     "reduce_xor", "rng_bit_generator", "rng_uniform", "scatter-sub", "scatter_add", "scatter_max",
-    "scatter_min", "scatter_mul", "scatter_sub", "threefry2x32", "tile",
+    "scatter_min", "scatter_mul", "scatter_sub", "philox2x32", "philox4x32", "threefry2x32",
+    "threefry4x32", "tile",
 }  # fmt: skip
 
 

@@ -17,9 +17,9 @@ from ._values import CONSTANT, Constant, Value, settle
 INLINED = {
     "jit", "pjit", "closed_call", "core_call", "call", "custom_jvp_call", "custom_vjp_call",
     "custom_vjp_call_jaxpr", "remat", "remat2", "checkpoint", "xla_call", "custom_lin",
-    "eval_jaxpr",
+    "eval_jaxpr", "composite", "custom_vmap_call",
 }  # fmt: skip
-BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr", "call")
 
 
 class UnknownOperation(UserWarning):

@@ -128,6 +128,27 @@ def rotary():
 
 
 @network(
+    {"q": "[6] (h [2 2])", "k": "[6] (h [2 2])", "v": "[6] (h h.v)", "o": "(h h.v) [6]"},
+    sizes={"h": 2},
+)
+def rotary_interleaved():
+    """Rotary embeddings of neighbouring pairs."""
+
+    def rotate(x):
+        angles = jnp.outer(jnp.arange(x.shape[0]), 10.0 ** -jnp.arange(x.shape[-1] // 2))[:, None]
+        cos, sin = jnp.cos(angles), jnp.sin(angles)
+        a, b = x[..., ::2], x[..., 1::2]
+        return jnp.stack([a * cos - b * sin, a * sin + b * cos], axis=-1).reshape(x.shape)
+
+    def apply(p, x):
+        q, k, v = (jnp.reshape(x @ p[n], (-1, 2, 4)) for n in "qkv")
+        y = attend(rotate(q), rotate(k), v)
+        return y.reshape(y.shape[0], -1) @ p["o"]
+
+    return apply, {n: f32(6, 8) for n in "qkv"} | {"o": f32(8, 6)}, f32(5, 6)
+
+
+@network(
     {"q": "[6] (g g.r g.k)", "k": "[6] (g g.k)", "v": "[6] (g g.v)", "o": "(g g.r g.v) [6]"},
     sizes={"g": 2},
 )

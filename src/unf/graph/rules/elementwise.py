@@ -5,17 +5,18 @@ from .._terms import Uniform, resolve, unify
 from .._values import Segment, Value, settle, unify_axes
 
 UNARY = """
-abs acos acosh asin asinh atan atanh bessel_i0e bessel_i1e bitcast_convert_type cbrt ceil clz
-conj convert_element_type copy copy_p cos cosh device_put digamma erf erf_inv erfc exp exp2 expm1
-floor imag integer_pow is_finite lgamma log log1p log2 logistic name neg not one_minus_square
-optimization_barrier population_count pvary real reduce_precision round rsqrt sharding_constraint
-sign sin sinh sqrt square stop_gradient tan tanh
+abs acos acosh asin asinh atan atanh bessel_i0e bessel_i1e bitcast_convert_type cbrt ceil clz conj
+convert_element_type copy copy_p cos cosh device_put digamma erf erf_inv erfc exp exp2 expm1 floor
+imag integer_pow is_finite layout_constraint lgamma log log1p log2 logistic name neg nonbatchable
+nondifferentiable_backward not one_minus_square optimization_barrier population_count pvary real
+reduce_precision reshard round rsqrt sharding_constraint sign sin sinh sqrt square stop_gradient
+tan tanh with_memory_space_constraint
 """.split()
 
 SEVERAL = """
 add add_any and atan2 clamp complex div eq eq_to ge gt igamma igamma_grad_a igammac le le_to lt
-lt_to max min mul ne nextafter or polygamma pow regularized_incomplete_beta rem select_n
-shift_left shift_right_arithmetic shift_right_logical sub xor zeta
+lt_to max min mul ne nextafter or polygamma pow regularized_incomplete_beta rem select_if_vmap
+select_n shift_left shift_right_arithmetic shift_right_logical sub xor zeta
 """.split()
 
 

@@ -115,8 +115,8 @@ def select_window(equation: Equation, x: Value, y: Value, *_: Value) -> Value:
 
 @register_rule(
     "random_bits", "random_seed", "random_fold_in", "random_split", "random_wrap",
-    "random_unwrap", "random_clone", "random_gamma", "threefry2x32", "rng_bit_generator",
-    "rng_uniform",
+    "random_unwrap", "random_clone", "random_gamma", "threefry2x32", "threefry4x32", "philox2x32",
+    "philox4x32", "rng_bit_generator", "rng_uniform",
 )  # fmt: skip
 def random(equation: Equation, *operands: Value) -> list[Value]:
     """Random numbers differ from entry to entry."""

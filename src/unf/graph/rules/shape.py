@@ -5,7 +5,7 @@ from math import prod
 from .._registry import Equation, register_rule
 from .._terms import Term, Uniform, concat, fix, product, shuffled
 from .._values import Segment, Value, settle, unify_axes
-from .indexing import slice_axis
+from .indexing import slice_axis, take
 
 REDUCTIONS = """
 reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum reduce_xor
@@ -101,6 +101,22 @@ def concatenate(equation: Equation, *operands: Value) -> Value:
     axes = unify_axes(others, equation.reason)
     axes[dimension] = joined
     return Value.of(axes)
+
+
+@register_rule("stack")
+def stack(equation: Equation, *operands: Value) -> Value:
+    """A new axis of which every element is another operand."""
+    axes = unify_axes(operands, equation.reason)
+    position = equation.params["axis"] % (len(axes) + 1)
+    axes.insert(position, concat([Uniform(1)] * len(operands)))
+    return Value.of(axes)
+
+
+@register_rule("unstack", stackable=True)
+def unstack(equation: Equation, x: Value) -> list[Value]:
+    """Every element of an axis by itself."""
+    position = equation.params["axis"] % x.ndim
+    return [take(x, position, i, equation.reason) for i in range(x.shape[position])]
 
 
 @register_rule("split")
