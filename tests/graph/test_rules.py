@@ -511,5 +511,10 @@ def primitives(jaxpr) -> set[str]:
     return found - INLINED
 
 
+if "unstack" not in primitives(jax.make_jaxpr(jnp.unstack)(jnp.zeros((2, 2))).jaxpr):
+    NOT_MET |= {"stack", "unstack"}  # primitives only since JAX 0.10.1 or 0.10.2
+    del ROWS["unstack"]
+
+
 def equation(name: str, *shapes: tuple[int, ...]) -> Equation:
     return Equation(name, {}, shapes, Reason(name), lambda jaxpr, operands: [], [])
