@@ -3,7 +3,8 @@
 from ._infer import infer
 from ._interpreter import UnknownOperation
 from ._registry import RULES, Equation, fix_everything, register_rule
-from ._terms import Axis, Reason, Uniform, concat, fix, product, split, unify
+from ._terms import Axis, Reason, Uniform, concat, fix, product
+from ._unification import split, unify
 from ._values import Value
 
 __all__ = [

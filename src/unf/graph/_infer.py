@@ -23,7 +23,8 @@ from . import rules as _rules  # noqa: F401  (registers them)
 from ._explain import explain
 from ._interpreter import Interpreter
 from ._result import to_axes
-from ._terms import Axis, Reason, Term, axis, unify
+from ._terms import Axis, Reason, Term, axis
+from ._unification import unify
 from ._values import Value
 
 
@@ -58,14 +59,13 @@ def infer(
 
     >>> import jax, jax.numpy as jnp
     >>> def mlp(params, x):
-    ...     return jnp.tanh(x @ params["w1"] + params["b1"]) @ params["w2"]
-    >>> shapes = {"w1": (8, 32), "b1": (32,), "w2": (32, 10)}
+    ...     return jnp.tanh(x @ params["w1"]) @ params["w2"]
+    >>> shapes = {"w1": (8, 32), "w2": (32, 10)}
     >>> params = {k: jax.ShapeDtypeStruct(s, "float32") for k, s in shapes.items()}
     >>> infer(mlp, params, jax.ShapeDtypeStruct((1, 8), "float32"))
-    WeightSpace(3 leaves, 608 weights; b1=32; fixed in=8, out=10)
-      b1  b1
-      w1  [in] b1
-      w2  b1 [out]
+    WeightSpace(2 leaves, 576 weights; w1=32; fixed in=8, out=10)
+      w1  [in] w1
+      w2  w1 [out]
     """
     leaves, treedef = flatten_params(params)
     jaxpr, out_shapes = jax.make_jaxpr(fn, return_shape=True)(params, *args)

@@ -16,15 +16,14 @@ from ._terms import (
     Uniform,
     atoms,
     children,
-    collapse,
     concat,
     find_families,
     is_fixed,
     product,
     resolve,
     same,
-    unify,
 )
+from ._unification import collapse, unify
 
 _MIXED = Reason("layers whose permutations cannot be written apart")
 _LAYERS = Reason("counts the same layers")

@@ -7,18 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ._terms import (
-    Axis,
-    Reason,
-    Term,
-    Uniform,
-    atoms,
-    collapse,
-    has_family,
-    resolve,
-    split,
-    unify,
-)
+from ._terms import Axis, Reason, Term, Uniform, atoms, has_family, resolve
+from ._unification import collapse, split, unify
 
 _SPLIT = Reason("split by a reshape")
 

@@ -1,7 +1,8 @@
 """Products of arrays: matrix products and convolutions."""
 
 from .._registry import Equation, register_rule
-from .._terms import Reason, Term, Uniform, fix, product, shuffled, split, unify
+from .._terms import Reason, Term, Uniform, fix, product, shuffled
+from .._unification import split, unify
 from .._values import Value
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import jax.extend.core as jex
 
 from .._registry import Equation, register_rule
-from .._terms import Reason, Term, Uniform, children, fix, resolve, shuffled, unify
+from .._terms import Reason, Term, Uniform, children, fix, resolve, shuffled
+from .._unification import unify
 from .._values import Value, settle, unify_axes
 from .indexing import is_stacked, take
 

@@ -1,7 +1,8 @@
 """Element by element: axes pass through, and those of several operands are one."""
 
 from .._registry import Equation, fix_everything, register_rule
-from .._terms import Uniform, resolve, unify
+from .._terms import Uniform, resolve
+from .._unification import unify
 from .._values import Segment, Value, settle, unify_axes
 
 UNARY = """

@@ -5,19 +5,8 @@ from math import prod
 import numpy as np
 
 from .._registry import Equation, register_rule
-from .._terms import (
-    Axis,
-    Family,
-    Reason,
-    Term,
-    Uniform,
-    cut,
-    fix,
-    resolve,
-    shuffled,
-    split,
-    unify,
-)
+from .._terms import Axis, Family, Reason, Term, Uniform, fix, resolve, shuffled
+from .._unification import cut, split, unify
 from .._values import Segment, Value, settle
 
 # Indexing a parameter this long one by one is more likely a table than stacked layers.
