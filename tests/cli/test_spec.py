@@ -17,6 +17,15 @@ def example():
               "w2": jax.ShapeDtypeStruct((6, 3), "float32")}
     return net, params, jax.ShapeDtypeStruct((2, 4), "float32")
 
+def normed():
+    params = {"w": jax.ShapeDtypeStruct((4, 6), "float32"),
+              "var": jax.ShapeDtypeStruct((6,), "float32")}
+    return lambda p, x: jnp.sum(x @ p["w"] * jax.lax.rsqrt(p["var"])[None], 1), params, \\
+        jax.ShapeDtypeStruct((2, 4), "float32")
+
+def failing():
+    raise ValueError("an error of the user's own")
+
 def nothing():
     return 3
 """
@@ -46,6 +55,16 @@ def test_verifies(module, capsys):
     assert "ok" in capsys.readouterr().out
 
 
+def test_verifies_shapes_of_variances(module, capsys):
+    assert main(["spec", f"{module}:normed", "--verify"]) == 0
+    assert "ok" in capsys.readouterr().out
+
+
+def test_errors_of_the_users_own_keep_their_traceback(module):
+    with pytest.raises(ValueError, match="an error of the user's own"):
+        main(["spec", f"{module}:failing"])
+
+
 def test_prints_json(module, capsys):
     assert main(["spec", f"{module}:example", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["leaves"] == {"w1": "[in] w1", "w2": "w1 [out]"}
@@ -57,7 +76,7 @@ def test_prints_json(module, capsys):
         ("users_model", "write package.module:function"),
         ("no_such_module:f", "no module 'no_such_module'"),
         ("{}x.py:f", "there is no file"),
-        ("{}:missing", "has no function 'missing'; it has net, example, nothing"),
+        ("{}:missing", "has no function 'missing'; it has net, example, normed, failing, nothing"),
         ("{}:net", "returns (fn, params, *inputs)"),
         ("{}:nothing", "returned a int"),
     ],

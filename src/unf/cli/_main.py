@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from .._version import __version__
+from ..spec import SpecError
 from . import _spec
 from ._load import TargetError
 
@@ -20,6 +21,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         return options.run(options)
-    except (TargetError, ValueError) as error:
+    except (TargetError, SpecError) as error:
         print(f"unf {options.command}: {error}", file=sys.stderr)
         return 1

@@ -6,10 +6,11 @@ import textwrap
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ..basis import count_terms
 from ..graph import infer
-from ..spec import SymmetryError, WeightSpace, verify
+from ..spec import WeightSpace, format_path, verify
 from ._load import load_example
 
 EPILOG = """\
@@ -79,7 +80,7 @@ def _verify(fn, params, inputs: tuple, space: WeightSpace, seed: int) -> int:
     params, inputs = _with_values((params, inputs))
     try:
         report = verify(fn, params, space, *inputs, key=key)
-    except SymmetryError as error:
+    except ValueError as error:  # no symmetry, or outputs that cannot be compared
         print(f"\n{error}")
         return 1
     print(f"\n{report}")
@@ -87,14 +88,16 @@ def _verify(fn, params, inputs: tuple, space: WeightSpace, seed: int) -> int:
 
 
 def _with_values(tree):
-    """Arrays in place of shapes: normal numbers, and zeros where they count something."""
+    """Arrays in place of shapes: normal numbers, ones for variances, zeros for integers."""
+    rng = np.random.default_rng(0)
 
-    def fill(i: int, leaf):
+    def fill(path, leaf):
         if not isinstance(leaf, jax.ShapeDtypeStruct):
             return leaf
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
-            return jnp.zeros(leaf.shape, leaf.dtype)
-        return jax.random.normal(jax.random.key(i), leaf.shape, leaf.dtype)
+            return np.zeros(leaf.shape, leaf.dtype)
+        if "var" in format_path(path).lower():  # verify keeps what is positive so
+            return np.ones(leaf.shape, leaf.dtype)
+        return rng.normal(size=leaf.shape).astype(leaf.dtype)
 
-    leaves, treedef = jax.tree.flatten(tree)
-    return treedef.unflatten([fill(i, leaf) for i, leaf in enumerate(leaves)])
+    return jax.tree_util.tree_map_with_path(fill, tree)

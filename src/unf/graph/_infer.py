@@ -36,7 +36,7 @@ def infer(
     outputs: Any = "fixed",
     warn: bool = True,
 ) -> WeightSpace:
-    """The weight space of `fn(params, *args)`, found from its computation graph (§6).
+    """The weight space of `fn(params, *args)`, found from its computation graph.
 
     Nothing is executed: the function is traced, and each operation says which axes must
     permute together or not at all so that the outputs stay what they are. An operation
@@ -99,7 +99,7 @@ def _parameter(index: int, path: str, shape: Sequence[int]) -> Value:
 
 
 def _arguments(args: tuple, inputs: Any, named: dict[str, Term]) -> list[Value]:
-    specs = _per_entry(inputs, len(args), "inputs")
+    specs = _per_argument(inputs, len(args))
     values = []
     for i, (arg, spec) in enumerate(zip(args, specs, strict=True)):
         leaves, _ = flatten_params(arg)
@@ -109,13 +109,13 @@ def _arguments(args: tuple, inputs: Any, named: dict[str, Term]) -> list[Value]:
     return values
 
 
-def _per_entry(specs: Any, count: int, what: str) -> list[Any]:
+def _per_argument(specs: Any, count: int) -> list[Any]:
     if isinstance(specs, str) and specs in ("fixed", "free"):
         return [specs] * count
     if isinstance(specs, tuple | list) and len(specs) == count:
         return list(specs)
     raise SpecError(
-        f"{what}= does not fit",
+        "inputs= does not fit",
         expected=f"'fixed', 'free', or a tuple with a specification for each of the {count}",
         got=repr(specs),
     )

@@ -87,17 +87,12 @@ class Interpreter:
         return results
 
     def _apply(self, equation: Equation, operands: list[Value]) -> list[Value]:
-        rule = RULES.get(equation.primitive)
         if equation.out_shapes and all(0 in shape for shape in equation.out_shapes):
             return [Value.of([Uniform(n) for n in shape]) for shape in equation.out_shapes]
         if equation.primitive not in STACKABLE:
             operands = [settle(x, equation.reason) for x in operands]
-        if rule is None:
-            self._report_unknown(equation, operands)
-            return fix_everything(equation, *operands)
-        results = rule(equation, *operands)
-        results = [results] if isinstance(results, Value) else results
-        if tuple(x.shape for x in results) != equation.out_shapes:  # a rule for less than this
+        results = _by_rule(equation, operands)
+        if results is None:
             self._report_unknown(equation, operands)
             return fix_everything(equation, *operands)
         return results
@@ -112,11 +107,11 @@ class Interpreter:
             return computed[position]
 
         def describe(position: int) -> Any:
-            rule = RULES.get(equation.primitive)
-            if rule is None or equation.primitive in ("scan", "while", "cond"):
+            loops = equation.primitive in ("scan", "while", "cond")
+            results = None if loops else _by_rule(equation, operands)
+            if results is None:
                 return fixed_axes(equation.out_shapes[position], CONSTANT)
-            results = rule(equation, *operands)
-            return (results if isinstance(results, list) else [results])[position].axes
+            return results[position].axes
 
         return [
             Constant(shape, lambda i=i: describe(i), lambda i=i: entries(i))
@@ -143,3 +138,14 @@ class Interpreter:
                 UnknownOperation,
                 stacklevel=4,
             )
+
+
+def _by_rule(equation: Equation, operands: list[Value]) -> list[Value] | None:
+    """What the primitive's rule says; None without one, or if it does not cover this case."""
+    rule = RULES.get(equation.primitive)
+    if rule is None:
+        return None
+    results = rule(equation, *operands)
+    results = [results] if isinstance(results, Value) else results
+    # A bit cast to a type of another width adds an axis, and a user's rule may be wrong.
+    return results if tuple(x.shape for x in results) == equation.out_shapes else None

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ._terms import Axis, Reason, Term, Uniform, atoms, has_family, resolve
+from ._terms import Axis, Reason, Term, Uniform, atoms, axis, has_family, resolve
 from ._unification import collapse, split, unify
 
 _SPLIT = Reason("split by a reshape")
@@ -103,8 +103,8 @@ class Constant(Value):
     @classmethod
     def of_entries(cls, entries: Any) -> "Constant":
         """A constant that is known already."""
-        shape = getattr(entries, "shape", np.shape(entries))
-        return cls(shape, lambda: [_new(size) for size in shape], lambda: entries)
+        shape = np.shape(entries)
+        return cls(shape, lambda: [axis(n, fixed=CONSTANT) for n in shape], lambda: entries)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -145,10 +145,6 @@ class Constant(Value):
 def _is_plain(entries: Any) -> bool:
     dtype = getattr(entries, "dtype", None)
     return dtype is None or isinstance(dtype, np.dtype)
-
-
-def _new(size: int) -> Term:
-    return Uniform(1) if size == 1 else Axis(size, fixed=CONSTANT)
 
 
 CONSTANT = Reason("met by a constant whose entries differ along it")

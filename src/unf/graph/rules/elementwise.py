@@ -1,6 +1,6 @@
 """Element by element: axes pass through, and those of several operands are one."""
 
-from .._registry import Equation, fix_everything, register_rule
+from .._registry import Equation, register_rule
 from .._terms import Uniform, resolve
 from .._unification import unify
 from .._values import Segment, Value, settle, unify_axes
@@ -24,11 +24,7 @@ select_n shift_left shift_right_arithmetic shift_right_logical sub xor zeta
 @register_rule(*UNARY, stackable=True)
 def pass_through(equation: Equation, *operands: Value) -> list[Value]:
     """f(x)_i: the axes of x."""
-    results = [Value(x.segments, x.is_parameter) for x in operands]
-    # Bit casts between types of different width add or remove an axis.
-    if [x.shape for x in results] != [tuple(shape) for shape in equation.out_shapes]:
-        return fix_everything(equation, *operands)
-    return results
+    return [Value(x.segments, x.is_parameter) for x in operands]
 
 
 @register_rule(*SEVERAL, stackable=True)
