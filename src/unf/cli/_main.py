@@ -5,22 +5,31 @@ import sys
 from collections.abc import Sequence
 
 from .._version import __version__
+from ..data import DataError
 from ..spec import SpecError
-from . import _spec
 from ._load import TargetError
+from ._options import MissingExtra
+
+INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `unf` with these arguments, by default the command line's; returns the exit code."""
+    from . import _predict, _reproduce, _spec, _zoo
+
     parser = argparse.ArgumentParser(
         prog="unf", description="Networks that read, edit and optimize the weights of others."
     )
     parser.add_argument("--version", action="version", version=f"unf {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    _spec.add_parser(commands)
+    for command in (_spec, _zoo, _predict, _reproduce):
+        command.add_parser(commands)
     options = parser.parse_args(arguments)
     try:
         return options.run(options)
-    except (TargetError, SpecError) as error:
+    except (TargetError, SpecError, DataError, MissingExtra) as error:
         print(f"unf {options.command}: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print(f"unf {options.command}: stopped", file=sys.stderr)
+        return INTERRUPTED

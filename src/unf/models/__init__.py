@@ -1,7 +1,16 @@
 """Deep models on weight spaces: equivariant, invariant, and the statistics baseline."""
 
+from ._deepset import InvariantDeepSet
 from ._io import load_model, save_model
 from ._statnn import StatNN, leaf_statistics
 from ._unf import UNF, InvariantUNF
 
-__all__ = ["UNF", "InvariantUNF", "StatNN", "leaf_statistics", "load_model", "save_model"]
+__all__ = [
+    "UNF",
+    "InvariantDeepSet",
+    "InvariantUNF",
+    "StatNN",
+    "leaf_statistics",
+    "load_model",
+    "save_model",
+]

@@ -17,15 +17,16 @@ from safetensors import SafetensorError, safe_open
 from safetensors.flax import save
 
 from ..spec import SpecError, WeightSpace
+from ._deepset import InvariantDeepSet
 from ._statnn import StatNN
 from ._unf import UNF, InvariantUNF
 
 FORMAT = 1
-_KINDS = {kind.__name__: kind for kind in (UNF, InvariantUNF, StatNN)}
+_KINDS = {kind.__name__: kind for kind in (UNF, InvariantUNF, InvariantDeepSet, StatNN)}
 
 
 def save_model(path: str | os.PathLike, model: Any) -> None:
-    """Write a `UNF`, `InvariantUNF` or `StatNN` to a safetensors file, whole or not at all.
+    """Write a `UNF`, `InvariantUNF`, `InvariantDeepSet` or `StatNN` to a safetensors file, whole or not at all.
 
     Raises:
         ValueError: if the model is of another kind, or has an activation without a name.
@@ -54,7 +55,7 @@ def save_model(path: str | os.PathLike, model: Any) -> None:
 
 def load_model(
     path: str | os.PathLike, *, space: WeightSpace | None = None
-) -> UNF | InvariantUNF | StatNN:
+) -> UNF | InvariantUNF | InvariantDeepSet | StatNN:
     """Read a model that `save_model` wrote.
 
     Args:

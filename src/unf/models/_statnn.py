@@ -23,6 +23,11 @@ def leaf_statistics(space: WeightSpace, x: PyTree) -> Float[Array, " features"]:
     return jnp.concatenate(features)
 
 
+def num_statistics(space: WeightSpace, channels: int) -> int:
+    """How many numbers `leaf_statistics` gives."""
+    return (2 + len(_QUANTILES)) * len(space.leaves) * channels
+
+
 class StatNN(eqx.Module):
     """An MLP on seven statistics of every weight tensor (§4.1), a strong invariant baseline."""
 
@@ -54,9 +59,8 @@ class StatNN(eqx.Module):
             activation: a name in `jax.nn` or a callable; only named ones can be saved.
         """
         self.space, self.in_channels, self.activation = space, in_channels, activation
-        features = (2 + len(_QUANTILES)) * len(space.leaves) * in_channels
         self.head = eqx.nn.MLP(
-            features,
+            num_statistics(space, in_channels),
             out_size,
             mlp_width,
             depth=mlp_layers - 1,

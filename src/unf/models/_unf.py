@@ -17,6 +17,7 @@ from ..nn import (
     resolve_activation,
 )
 from ..spec import WeightSpace
+from ._statnn import leaf_statistics, num_statistics
 
 ActivationLike = str | Callable[[Array], Array]
 
@@ -129,6 +130,7 @@ class InvariantUNF(eqx.Module):
     pool: InvariantPool
     head: eqx.nn.MLP
     activation: Activation
+    raw_statistics: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -146,6 +148,7 @@ class InvariantUNF(eqx.Module):
         dropout: float = 0.0,
         statistics: tuple[str, ...] = ("mean",),
         keep_fixed: bool = False,
+        raw_statistics: bool = False,
         minimal: bool = False,
     ):
         """Make a model; the defaults are the paper's.
@@ -164,6 +167,7 @@ class InvariantUNF(eqx.Module):
             dropout: rate after each of those; active when the model is called with a key.
             statistics: what to pool, see `InvariantPool`.
             keep_fixed: pool over permuted axes only, see `InvariantPool`.
+            raw_statistics: give the MLP the input's own statistics too, as `StatNN` sees them.
             minimal: leave out terms that small axes make linearly dependent.
         """
         backbone_key, head_key = jax.random.split(key)
@@ -181,8 +185,10 @@ class InvariantUNF(eqx.Module):
         )
         self.activation = self.backbone.activation
         self.pool = InvariantPool(space, statistics=tuple(statistics), keep_fixed=keep_fixed)
+        self.raw_statistics = raw_statistics
+        raw = num_statistics(space, in_channels) if raw_statistics else 0
         self.head = eqx.nn.MLP(
-            self.pool.out_size(hidden_channels),
+            self.pool.out_size(hidden_channels) + raw,
             out_size,
             mlp_width,
             depth=mlp_layers - 1,
@@ -192,7 +198,10 @@ class InvariantUNF(eqx.Module):
 
     def __call__(self, x: PyTree, *, key: PRNGKeyArray | None = None) -> Float[Array, " out_size"]:
         """A vector that permuting the weights does not change; `key` turns dropout on."""
-        return self.head(self.pool(self.activation(self.backbone(x, key=key))))
+        features = self.pool(self.activation(self.backbone(x, key=key)))
+        if self.raw_statistics:
+            features = jnp.concatenate([features, leaf_statistics(self.space, x)])
+        return self.head(features)
 
     def config(self) -> dict[str, Any]:
         """The arguments to make a model of this shape again."""
@@ -205,6 +214,7 @@ class InvariantUNF(eqx.Module):
             "mlp_layers": self.head.depth + 1,
             "statistics": list(self.pool.statistics),
             "keep_fixed": self.pool.keep_fixed,
+            "raw_statistics": self.raw_statistics,
         }
 
     @property

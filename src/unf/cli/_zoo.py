@@ -1,0 +1,100 @@
+"""`unf zoo`: build, describe and draw zoos of trained networks."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from ._options import Help, add_options, from_options, require
+
+EPILOG = """\
+examples:
+  unf zoo build tiny-rnn --models 256 --hidden 16 --digits 1 --steps 500 --out out/zoo
+  unf zoo build tiny-rnn --models 10000 --seed 0 --out out/tiny-rnn      (a GPU, ten minutes)
+  unf zoo build tiny-rnn --models 10000 --seed 0 --out out/tiny-rnn --resume
+  unf zoo info out/zoo
+  unf zoo plot out/zoo
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the parser."""
+    from ..zoo import RECIPES
+
+    parser = commands.add_parser(
+        "zoo",
+        help="build, describe and draw zoos of trained networks",
+        description="Zoos: many networks of one kind, trained, measured and stored.",
+        epilog=EPILOG,
+        formatter_class=Help,
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    build = actions.add_parser("build", help="train networks and store them")
+    kinds = build.add_subparsers(dest="recipe", metavar="RECIPE", required=True)
+    for name, kind in RECIPES.items():
+        summary = (kind.__doc__ or "").partition("\n")[0]
+        one = kinds.add_parser(name, help=summary, description=summary, formatter_class=Help)
+        one.add_argument("--models", type=int, default=10_000, help="how many networks")
+        one.add_argument("--seed", type=int, default=0, help="of everything random")
+        one.add_argument("--out", type=Path, required=True, metavar="DIR", help="the zoo's folder")
+        one.add_argument("--resume", action="store_true", help="continue a zoo that was begun")
+        one.add_argument(
+            "--repair", action="store_true", help="with --resume: train damaged chunks again"
+        )
+        one.add_argument(
+            "--chunk", type=int, default=None, help="networks trained at once; none: chosen"
+        )
+        one.add_argument("--quiet", action="store_true", help="show no progress")
+        add_options(one.add_argument_group("the recipe"), kind)
+        one.set_defaults(run=_build)
+    info = actions.add_parser("info", help="what is in a zoo", formatter_class=Help)
+    info.add_argument("zoo", type=Path, metavar="DIR")
+    info.add_argument("--check", action="store_true", help="read everything and say what is damaged")
+    info.add_argument("--json", action="store_true", help="for scripts")
+    info.set_defaults(run=_info)
+    plot = actions.add_parser("plot", help="draw a zoo", formatter_class=Help)
+    plot.add_argument("zoo", type=Path, metavar="DIR")
+    plot.add_argument("--out", type=Path, default=None, help="file; none: zoo.png in the zoo")
+    plot.set_defaults(run=_plot)
+
+
+def _build(options: argparse.Namespace) -> int:
+    from ..zoo import RECIPES, build
+
+    recipe = from_options(RECIPES[options.recipe], options)
+    zoo = build(
+        recipe,
+        options.out,
+        models=options.models,
+        seed=options.seed,
+        chunk=options.chunk,
+        resume=options.resume,
+        repair=options.repair,
+        show_progress=not options.quiet,
+    )
+    print(zoo.describe())
+    return 0
+
+
+def _info(options: argparse.Namespace) -> int:
+    from ..zoo import Zoo
+
+    zoo = Zoo(options.zoo)
+    print(json.dumps(zoo.summary(), indent=1) if options.json else zoo.describe())
+    if not options.check:
+        return 0
+    damage = zoo.damage()
+    for entry in damage:
+        print(entry)
+    print(f"{len(damage)} damaged chunks" if damage else "every chunk can be read")
+    return 1 if damage else 0
+
+
+def _plot(options: argparse.Namespace) -> int:
+    from ..zoo import Zoo, draw
+
+    require("unf zoo plot", ["matplotlib"], "plots")
+    path = options.out or options.zoo / "zoo.png"
+    draw(Zoo(options.zoo), path)
+    print(path)
+    return 0

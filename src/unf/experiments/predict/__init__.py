@@ -1,0 +1,29 @@
+"""Predicting how well networks work from their weights alone (§4.1).
+
+    report = unf.experiments.predict.train(unf.zoo.Zoo("out/zoo"), "unf", "out/unf")
+"""
+
+from ._batches import Examples, Split, load_examples, split_models
+from ._fit import Fit, fit, predict
+from ._methods import METHODS, Method, Training
+from ._run import Report, apply, invariance_gap, train
+from ._show import draw_curves, draw_predictions
+
+__all__ = [
+    "METHODS",
+    "Examples",
+    "Fit",
+    "Method",
+    "Report",
+    "Split",
+    "Training",
+    "apply",
+    "draw_curves",
+    "draw_predictions",
+    "fit",
+    "invariance_gap",
+    "load_examples",
+    "predict",
+    "split_models",
+    "train",
+]

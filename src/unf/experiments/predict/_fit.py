@@ -1,0 +1,148 @@
+"""Training several predictors together, each from its own seed and in its own order."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import NamedSharding, PartitionSpec
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from ..._progress import Progress
+from ...nn import stack_channels
+from .._scores import kendall_tau
+from ._batches import Examples, batch_mesh, labels, slabs
+from ._methods import Training
+
+
+class Fit(NamedTuple):
+    """Trained predictors, stacked along a leading axis of seeds, and how they came about."""
+
+    models: Any
+    losses: Float[np.ndarray, "epochs seeds"]
+    valid_tau: Float[np.ndarray, "epochs seeds"]
+
+    @property
+    def best_epoch(self) -> Int[np.ndarray, " seeds"]:
+        """The epoch each predictor was kept from."""
+        return np.argmax(self.valid_tau, axis=0)
+
+
+def fit(
+    make: Callable[[PRNGKeyArray], Any],
+    train: Examples,
+    valid: Examples,
+    training: Training,
+    *,
+    seeds: list[int],
+    progress: Progress,
+) -> Fit:
+    """Train by binary cross entropy; of each seed, keep the epoch with the best validation tau.
+
+    Args:
+        make: makes a predictor from a key.
+        train: what to train on.
+        valid: what to choose the epoch by.
+        training: how.
+        seeds: one predictor each.
+        progress: counts steps.
+    """
+    keys = jnp.stack([jax.random.key(seed) for seed in seeds])
+    size = min(training.batch_size, len(train.success))
+    mesh = batch_mesh(size)
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    models = eqx.filter_shard(eqx.filter_vmap(make)(keys), everywhere)
+    steps = len(train.success) // size
+    optimizer = _optimizer(training, steps)
+    states = jax.vmap(optimizer.init)(eqx.filter(models, eqx.is_array))
+    states = eqx.filter_shard(states, everywhere)
+    best, best_tau = models, np.full(len(seeds), -np.inf)
+    losses, taus = [], []
+    for epoch in range(training.epochs):
+        order = np.stack([_order(seed, epoch, len(train.success)) for seed in seeds])
+        order = order[:, : steps * size].reshape(len(seeds), steps, size)
+        sums = np.zeros(len(seeds))
+        for slab, count in slabs(train, order, mesh):
+            models, states, loss = _advance(models, states, optimizer.update, slab)
+            sums += np.asarray(loss, np.float64)
+            progress.advance(count, f"epoch {epoch + 1} of {training.epochs}")
+        losses.append(sums / steps)
+        predicted = predict(models, valid.weights)
+        taus.append([kendall_tau(row, labels(valid)) for row in predicted])
+        better = np.asarray(taus[-1]) > best_tau
+        best_tau = np.where(better, taus[-1], best_tau)
+        best = _choose(jnp.asarray(better), models, best)
+        progress.advance(0, f"validation τ {np.mean(best_tau):.4f}")
+    return Fit(best, np.array(losses), np.array(taus))
+
+
+def predict(models: Any, weights: PyTree, *, batch_size: int = 16) -> Float[np.ndarray, "seeds n"]:
+    """Predicted success rates, by each of several stacked predictors."""
+    size = len(jax.tree.leaves(weights)[0])
+    parts = []
+    for first in range(0, size, 16 * batch_size):
+        part = jax.tree.map(lambda x, a=first: x[a : a + 16 * batch_size], weights)
+        parts.append(np.asarray(_predict(models, part, batch_size), np.float64))
+    return np.concatenate(parts, axis=1)
+
+
+@eqx.filter_jit
+def _predict(models: Any, weights: PyTree, batch_size: int) -> Array:
+    def one(weights: PyTree) -> Array:
+        features = stack_channels(weights)
+        logits = eqx.filter_vmap(lambda m, x: m(x)[0], in_axes=(eqx.if_array(0), None))
+        return jax.nn.sigmoid(logits(models, features))
+
+    return jax.lax.map(one, weights, batch_size=batch_size).T
+
+
+@eqx.filter_jit(donate="all-except-first")
+def _advance(models: Any, states: Any, update: Callable, slab: Examples) -> tuple[Any, Any, Array]:
+    dynamic, static = eqx.partition(models, eqx.is_array)
+
+    def loss(dynamic: Any, batch: Examples) -> Array:
+        logits = jax.vmap(eqx.combine(dynamic, static))(stack_channels(batch.weights))[:, 0]
+        return jnp.mean(optax.sigmoid_binary_cross_entropy(logits, batch.success))
+
+    def step(dynamic: Any, state: Any, batch: Examples) -> tuple[Any, Any, Array]:
+        value, gradient = jax.value_and_grad(loss)(dynamic, batch)
+        updates, state = update(gradient, state, dynamic)
+        return optax.apply_updates(dynamic, updates), state, value
+
+    def body(carry: Any, batch: Examples) -> tuple[Any, Array]:
+        dynamic, states, values = jax.vmap(step)(*carry, batch)
+        return (dynamic, states), values
+
+    (dynamic, states), values = jax.lax.scan(body, (dynamic, states), slab)
+    return eqx.combine(dynamic, static), states, jnp.sum(values, axis=0)
+
+
+@lru_cache  # the same functions again, so that nothing is compiled again
+def _optimizer(training: Training, steps: int) -> optax.GradientTransformation:
+    rate: Any = training.learning_rate
+    if training.schedule == "cosine":
+        total = max(2, training.epochs * steps)
+        rate = optax.warmup_cosine_decay_schedule(0.0, rate, min(steps, total // 2), total)
+    if training.weight_decay:
+        return optax.adamw(rate, weight_decay=training.weight_decay)
+    return optax.adam(rate)
+
+
+def _order(seed: int, epoch: int, size: int) -> Int[np.ndarray, " {size}"]:
+    return np.random.default_rng([seed, epoch]).permutation(size)
+
+
+@eqx.filter_jit
+def _choose(better: Array, new: Any, old: Any) -> Any:
+    """For each seed, one of two predictors."""
+
+    def pick(a: Any, b: Any) -> Any:
+        if not eqx.is_array(a):
+            return a
+        return jnp.where(better.reshape(-1, *[1] * (a.ndim - 1)), a, b)
+
+    return jax.tree.map(pick, new, old)

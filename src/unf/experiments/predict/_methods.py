@@ -1,0 +1,70 @@
+"""The predictors: what reads the weights, and how it is trained."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from jaxtyping import PRNGKeyArray
+
+from ...models import InvariantDeepSet, InvariantUNF, StatNN
+from ...spec import WeightSpace
+from ...zoo import option
+
+Predictor = InvariantUNF | InvariantDeepSet | StatNN
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a predictor is trained; the defaults are the paper's (§4.1)."""
+
+    epochs: int = option(10, "passes over the training models")
+    batch_size: int = option(10, "models in a batch")
+    learning_rate: float = option(1e-3, "of Adam")
+    schedule: str = option("constant", "of the learning rate: constant, or cosine with warm-up")
+    weight_decay: float = option(0.0, "decoupled weight decay")
+
+    def __post_init__(self):
+        if self.epochs < 1 or self.batch_size < 1:
+            raise ValueError(
+                f"epochs is {self.epochs} and batch_size {self.batch_size}; expected at least 1"
+            )
+        if self.schedule not in ("constant", "cosine"):
+            raise ValueError(f"schedule is {self.schedule!r}; expected 'constant' or 'cosine'")
+        if not self.learning_rate > 0 or self.weight_decay < 0:
+            raise ValueError(
+                f"learning_rate is {self.learning_rate} and weight_decay {self.weight_decay}; "
+                "expected a positive one and one that is not negative"
+            )
+
+
+@dataclass(frozen=True)
+class Method:
+    """A kind of predictor."""
+
+    title: str
+    make: Callable[[WeightSpace, PRNGKeyArray], Predictor]
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Where its training differs from the paper's."""
+
+
+def _unf(space: WeightSpace, key: PRNGKeyArray) -> InvariantUNF:
+    return InvariantUNF(space.relax(), 1, 1, key=key)
+
+
+def _unf_plus(space: WeightSpace, key: PRNGKeyArray) -> InvariantUNF:
+    return InvariantUNF(
+        space, 1, 1, key=key, statistics=("mean", "std"), keep_fixed=True, raw_statistics=True
+    )
+
+
+METHODS: dict[str, Method] = {
+    "deepset": Method("Deep Set", lambda space, key: InvariantDeepSet(space, 1, 1, key=key)),
+    "statnn": Method("StatNN", lambda space, key: StatNN(space, 1, 1, key=key)),
+    "unf": Method("UNF, as in the paper", _unf),
+    "unf-plus": Method(
+        "UNF, beyond the paper", _unf_plus, {"batch_size": 32, "epochs": 20, "schedule": "cosine"}
+    ),
+}
+"""Predictors by name. `unf` permutes every axis, as the paper does; `unf-plus` keeps fixed what
+is fixed, pools more than means, sees the weights' own statistics too, and is trained for longer
+in larger batches."""

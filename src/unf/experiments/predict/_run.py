@@ -1,0 +1,211 @@
+"""One experiment: train predictors on a zoo, test them once, write down everything."""
+
+import dataclasses
+import datetime
+import json
+import os
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+
+from ..._progress import Progress
+from ..._version import __version__
+from ...models import load_model, save_model
+from ...spec import WeightSpace
+from ...zoo import Zoo, ZooError
+from .._scores import kendall_tau, r_squared, standard_error, summary
+from ._batches import labels, load_examples, split_models, to_device
+from ._fit import fit, predict
+from ._methods import METHODS, Predictor, Training
+
+MODELS = "model-{}.safetensors"
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What an experiment found; arrays have a row or an entry for each seed."""
+
+    method: str
+    zoo: dict[str, Any]
+    training: dict[str, Any]
+    split: dict[str, int]
+    seeds: list[int]
+    tau: Float[np.ndarray, " seeds"]
+    r2: Float[np.ndarray, " seeds"]
+    cap: float
+    valid_tau: Float[np.ndarray, "epochs seeds"]
+    losses: Float[np.ndarray, "epochs seeds"]
+    predicted: Float[np.ndarray, "seeds test"]
+    true: Float[np.ndarray, " test"]
+    tested: Int[np.ndarray, " test"]
+    invariance: float
+    parameters: int
+    seconds: float
+
+    @property
+    def title(self) -> str:
+        """The method's name in tables."""
+        return METHODS[self.method].title
+
+    def to_json(self) -> str:
+        """Everything, with versions, machine and date."""
+        record = dataclasses.asdict(self)
+        record |= {
+            "tau_mean": float(self.tau.mean()),
+            "tau_standard_error": standard_error(self.tau),
+            "best_valid_tau": self.valid_tau.max(axis=0),
+            "unf": __version__,
+            "jax": jax.__version__,
+            "device": jax.devices()[0].device_kind,
+            "machine": platform.machine(),
+            "date": datetime.date.today().isoformat(),
+        }
+        return json.dumps(record, indent=1, default=lambda x: np.asarray(x).tolist())
+
+    @classmethod
+    def from_json(cls, text: str) -> "Report":
+        """Read back what `to_json` wrote."""
+        record, kinds = json.loads(text), {f.name: f.type for f in dataclasses.fields(cls)}
+        lists = {name: record[name] for name in kinds}
+        arrays = {k: np.asarray(v) for k, v in lists.items() if k not in ("seeds",)}
+        plain = {k: v for k, v in lists.items() if isinstance(v, dict | str | int | float)}
+        return cls(**{**arrays, **plain, "seeds": record["seeds"]})
+
+    def __str__(self) -> str:
+        return (
+            f"{self.title}: τ {summary(self.tau, 4)}, R² {summary(self.r2, 4)} on "
+            f"{len(self.true):,} models never seen ({len(self.seeds)} seeds; "
+            f"τ between two measurements of the truth {self.cap:.4f})"
+        )
+
+
+def train(
+    zoo: Zoo,
+    method: str,
+    out: str | os.PathLike,
+    *,
+    training: Training | None = None,
+    seeds: int = 5,
+    seed: int = 0,
+    sizes: tuple[int, int, int] | None = None,
+    include_diverged: bool = False,
+    show_progress: bool = True,
+) -> Report:
+    """Train predictors of one method, and test each once.
+
+    The folder `out` gets the predictors, `result.json`, and `predictions.png`, `curves.png`.
+
+    Args:
+        zoo: whose models' success to predict.
+        method: one of `METHODS`.
+        out: folder for results.
+        training: how to train, by default as the method says.
+        seeds: how many predictors, trained together.
+        seed: the first one's.
+        sizes: how many models to train on, validate with and test on; by default 8:1:1.
+        include_diverged: use models whose weights are not finite too, with zeros in their place.
+        show_progress: show rate and time left on standard error.
+
+    Raises:
+        ValueError: if the method is unknown.
+        ZooError: if the zoo has too few models, or is damaged.
+    """
+    if method not in METHODS:
+        raise ValueError(f"unknown method {method!r}; expected one of {list(METHODS)}")
+    started = time.perf_counter()
+    training = training or Training(**METHODS[method].defaults)
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    split = split_models(zoo, sizes, diverged=include_diverged)
+    parts = [to_device(load_examples(zoo, rows)) for rows in split[:2]]
+    all_seeds = list(range(seed, seed + seeds))
+    steps = training.epochs * (len(split.train) // min(training.batch_size, len(split.train)))
+    make = eqx.Partial(METHODS[method].make, zoo.space)
+    with Progress(METHODS[method].title, steps, unit="steps", show=show_progress) as progress:
+        fitted = fit(make, *parts, training, seeds=all_seeds, progress=progress)
+    test = load_examples(zoo, split.test)
+    predicted, true = predict(fitted.models, test.weights), labels(test)
+    models = [_pick(fitted.models, i) for i in range(seeds)]
+    for number, model in zip(all_seeds, models, strict=True):
+        save_model(folder / MODELS.format(number), model)
+    report = Report(
+        method=method,
+        zoo={"recipe": zoo.kind, "config": zoo.config, "seed": zoo.seed, "models": zoo.models},
+        training=dataclasses.asdict(training),
+        split={name: len(rows) for name, rows in split._asdict().items()},
+        seeds=all_seeds,
+        tau=np.array([kendall_tau(row, true) for row in predicted]),
+        r2=np.array([r_squared(row, true) for row in predicted]),
+        cap=kendall_tau(zoo.success[split.test, 0], zoo.success[split.test, 1]),
+        valid_tau=fitted.valid_tau,
+        losses=fitted.losses,
+        predicted=predicted,
+        true=true,
+        tested=split.test,
+        invariance=invariance_gap(fitted.models, zoo, split.test[:20], seed=seed),
+        parameters=sum(x.size for x in jax.tree.leaves(eqx.filter(models[0], eqx.is_array))),
+        seconds=time.perf_counter() - started,
+    )
+    (folder / "result.json").write_text(report.to_json())
+    return report
+
+
+def invariance_gap(models: Any, zoo: Zoo, rows: Int[np.ndarray, " rows"], *, seed: int) -> float:
+    """The largest change of a prediction when hidden neurons of real models are reordered."""
+    weights, rng = zoo.weights(rows), np.random.default_rng(seed)
+    shuffled = []
+    for i in range(len(rows)):
+        one = jax.tree.map(lambda x, i=i: x[i], weights)
+        key = jax.random.key(int(rng.integers(2**31)))
+        shuffled.append(zoo.space.permute(one, zoo.space.sample_permutation(key)))
+    moved = jax.tree.map(lambda *leaves: np.stack(leaves), *shuffled)
+    return float(np.max(np.abs(predict(models, weights) - predict(models, moved))))
+
+
+def apply(checkpoint: str | os.PathLike, zoo: Zoo) -> tuple[Int[np.ndarray, " models"], np.ndarray]:
+    """Predict the success of every finished model of a zoo; returns their numbers and a row each.
+
+    Args:
+        checkpoint: a predictor's file, or the folder of an experiment with several, whose
+            predictions are averaged.
+        zoo: whose weights to read.
+
+    Raises:
+        ValueError: if there is no predictor, or it was made for other weights.
+    """
+    path = Path(checkpoint)
+    files = sorted(path.glob(MODELS.format("*"))) if path.is_dir() else [path]
+    if not files or not files[0].is_file():
+        raise ValueError(f"{path}: no predictor here; make one with: unf predict train")
+    rows, predictions = zoo.trained, []
+    if not len(rows):
+        raise ZooError(f"{zoo.path}: no finished models yet")
+    weights = zoo.weights(rows)
+    for file in files:
+        model: Any = load_model(file)
+        _check_fits(model, zoo.space, file)
+        stacked = jax.tree.map(lambda x: x[None] if eqx.is_array(x) else x, model)
+        predictions.append(predict(stacked, weights)[0])
+    return rows, np.mean(predictions, axis=0)
+
+
+def _check_fits(model: Predictor, space: WeightSpace, file: Path) -> None:
+    """A predictor may have relaxed fixed axes, so compare shapes and then names."""
+    ours = {leaf.path: leaf.shape for leaf in space.leaves}
+    theirs = {leaf.path: leaf.shape for leaf in model.space.leaves}
+    for path in dict.fromkeys([*theirs, *ours]):
+        if ours.get(path) != theirs.get(path):
+            raise ValueError(
+                f"{file}: the predictor reads other weights than these: {path} has shape "
+                f"{theirs.get(path, 'none')} there and {ours.get(path, 'none')} here"
+            )
+
+
+def _pick(models: Any, index: int) -> Any:
+    return jax.tree.map(lambda x: x[index] if eqx.is_array(x) else x, models)

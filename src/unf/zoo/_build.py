@@ -1,0 +1,189 @@
+"""Building a zoo: train chunk after chunk, store each as it is done, resume where one stopped."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Key, PyTree
+
+from .._progress import Progress
+from ._errors import ZooError
+from ._recipe import Recipe
+from ._store import Status, Store, read_attributes
+from ._train import REPEATS, Trained, train_chunk
+from ._zoo import Zoo, array_name, describe
+
+
+def build(
+    recipe: Recipe,
+    path: str | os.PathLike,
+    *,
+    models: int,
+    seed: int = 0,
+    chunk: int | None = None,
+    resume: bool = False,
+    repair: bool = False,
+    show_progress: bool = True,
+) -> Zoo:
+    """Train a zoo and store it.
+
+    Every model follows from `recipe`, `seed` and its number alone. A chunk of models shares a
+    batch size, is trained by one compiled function and stored as one file of each array: it is
+    the unit of work and of recovery.
+
+    Args:
+        recipe: what to train.
+        path: the folder of the zoo.
+        models: how many.
+        seed: of everything random.
+        chunk: models trained at once; by default 256, fewer in a small zoo.
+        resume: continue a zoo that was begun; finished models are kept.
+        repair: with `resume`, train models again whose stored chunks are damaged.
+        show_progress: show rate and time left on standard error.
+
+    Raises:
+        ZooError: if there is a zoo already and not `resume`, it was begun with other options,
+            or it cannot be written.
+    """
+    if models < 1:
+        raise ZooError(f"models is {models}; expected at least 1")
+    chunk = default_chunk(models, recipe) if chunk is None else chunk
+    if chunk < 1:
+        raise ZooError(f"chunk is {chunk}; expected at least 1")
+    store = Store(path, models, chunk)
+    _prepare(store, recipe, seed, resume)
+    todo = _unfinished(store, repair)
+    _check_room(store, recipe, len(todo))
+    data = jax.device_put(recipe.data())
+    keys = jax.random.split(jax.random.key(seed), models)
+    total = len(todo) * chunk * max(recipe.steps, 1)
+    with (
+        Progress(recipe.name, total, unit="model-steps", show=show_progress) as progress,
+        ThreadPoolExecutor(1) as writer,
+    ):
+        written: Future | None = None
+        for index in todo:
+            trained = train_chunk(
+                recipe,
+                _chunk_keys(keys, store, index),
+                batch_size_of(recipe, index, store.num_chunks, seed),
+                data,
+                on_steps=lambda steps: progress.advance(chunk * steps),
+            )
+            if written is not None:
+                written.result()
+            written = writer.submit(_store_chunk, store, recipe, index, keys, trained, seed)
+            progress.advance(0, f"chunk {index + 1} of {store.num_chunks}")
+        if written is not None:
+            written.result()
+    return Zoo(path)
+
+
+def default_chunk(models: int, recipe: Recipe) -> int:
+    """256, or so few that every batch size has a chunk."""
+    return max(1, min(256, -(-models // (2 * len(recipe.batch_sizes)))))
+
+
+def batch_size_of(recipe: Recipe, index: int, num_chunks: int, seed: int) -> int:
+    """The batch size of a chunk: all equally often, in random order."""
+    sizes = np.resize(recipe.batch_sizes, num_chunks)
+    return int(np.random.default_rng(seed).permutation(sizes)[index])
+
+
+def _prepare(store: Store, recipe: Recipe, seed: int, resume: bool) -> None:
+    """Make the arrays, or check that those there were begun with the same options."""
+    attributes = json.loads(
+        json.dumps(describe(recipe, models=store.models, seed=seed, chunk=store.chunk))
+    )
+    if (store.path / "zarr.json").exists():
+        if not resume:
+            raise ZooError(
+                f"{store.path}: there is a zoo already; continue it with --resume, or choose "
+                "another folder"
+            )
+        _check_same(read_attributes(store.path), attributes, store.path)
+        return
+    if store.path.exists() and not store.path.is_dir():
+        raise ZooError(f"{store.path}: a file, not a folder; choose another name")
+    arrays = {array_name(leaf.path): (leaf.shape, "float32") for leaf in recipe.space.leaves}
+    arrays |= {f"choices.{name}": ((), "float32") for name in attributes["choices"]}
+    arrays |= {name: ((REPEATS,), "float32") for name in ("success", "loss")}
+    arrays |= {"seed": ((2,), "uint32"), "batch_size": ((), "int32"), "status": ((), "uint8")}
+    store.create(arrays, attributes)
+
+
+def _check_same(found: dict[str, Any], wanted: dict[str, Any], path: Path) -> None:
+    def flat(attributes: dict[str, Any]) -> dict[str, Any]:
+        rest = {k: v for k, v in attributes.items() if k != "config"}
+        return rest | dict(attributes.get("config", {}))
+
+    ours, theirs = flat(wanted), flat(found)
+    for name in dict.fromkeys([*theirs, *ours]):
+        if ours.get(name) != theirs.get(name):
+            values = "" if name == "space" else f": {theirs.get(name)!r} there, {ours.get(name)!r} now"
+            raise ZooError(
+                f"{path}: the zoo was begun with another {name}{values}; resume with the options "
+                "it was begun with, or choose another folder"
+            )
+
+
+def _unfinished(store: Store, repair: bool) -> list[int]:
+    status = store.status(damaged_is_missing=repair)
+    names = sorted(path.parent.name for path in store.path.glob("*/zarr.json")) if repair else []
+
+    def finished(index: int) -> bool:
+        there = bool(np.all(status[store.rows(index)] != Status.MISSING))
+        return there and not any(store.damaged(name, index) for name in names)
+
+    return [index for index in range(store.num_chunks) if not finished(index)]
+
+
+def _check_room(store: Store, recipe: Recipe, chunks: int) -> None:
+    """Refuse before training what the disk cannot hold."""
+    weights = sum(int(np.prod(leaf.shape)) for leaf in recipe.space.leaves)
+    needed = chunks * store.chunk * 4 * weights
+    free = shutil.disk_usage(store.path).free
+    if free < needed:
+        raise ZooError(
+            f"{store.path}: the disk has {free / 2**30:.1f} GiB free and the models to come need "
+            f"{needed / 2**30:.1f} GiB; free some space or build fewer models"
+        )
+
+
+def _chunk_keys(keys: Key[Array, " models"], store: Store, index: int) -> Key[Array, " chunk"]:
+    """Keys of a chunk's models; the last chunk is filled up, so that it compiles to the same."""
+    rows = store.rows(index)
+    return keys[np.resize(np.arange(rows.start, rows.stop), store.chunk)]
+
+
+def _store_chunk(
+    store: Store,
+    recipe: Recipe,
+    index: int,
+    keys: Key[Array, " models"],
+    trained: Trained,
+    seed: int,
+) -> None:
+    trained = jax.device_get(trained)
+    rows = store.rows(index)
+    size = batch_size_of(recipe, index, store.num_chunks, seed)
+    leaves = jax.tree.leaves(trained.params)
+    values = {
+        array_name(leaf.path): value
+        for leaf, value in zip(recipe.space.leaves, leaves, strict=True)
+    }
+    values |= {f"choices.{name}": value for name, value in trained.choices.items()}
+    values |= {
+        "success": trained.success,
+        "loss": trained.loss,
+        "batch_size": np.full(store.chunk, size, np.int32),
+        "seed": np.asarray(jax.random.key_data(keys[rows])),
+        "status": np.where(trained.finite, Status.TRAINED, Status.DIVERGED).astype(np.uint8),
+    }
+    store.write(index, {name: np.asarray(value) for name, value in values.items()})

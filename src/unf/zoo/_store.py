@@ -1,0 +1,210 @@
+"""A zoo on disk: a zarr group of arrays, each chunked by models and checksummed.
+
+    DIR/zarr.json            attributes: format, recipe, configuration, weight space
+    DIR/weights.<leaf>/      [models, *shape], one array for each tensor
+    DIR/choices.<name>/      [models], what was drawn for each model
+    DIR/success/ DIR/loss/   [models, 2], two independent measurements
+    DIR/seed/                [models, 2], the words of each model's random key
+    DIR/batch_size/          [models]
+    DIR/status/              [models], written last: what is marked here is there
+
+Files are replaced whole, and a chunk's status is written after everything else of it is on disk,
+so a crash at any moment leaves a zoo that can be read. Chunks of different models are different
+files, so several processes can write at once.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ._errors import ZooError
+
+try:
+    import tensorstore as ts
+except ImportError as error:
+    raise ImportError(
+        "zoos are stored with tensorstore; run: pip install 'universal-neural-functionals[zoo]'"
+    ) from error
+
+
+class Status(IntEnum):
+    """What became of a model."""
+
+    MISSING = 0
+    TRAINED = 1
+    DIVERGED = 2
+
+
+class Store:
+    """Named arrays with a leading axis of models, cut into chunks of models."""
+
+    def __init__(self, path: str | os.PathLike, models: int, chunk: int):
+        """A store at a path that exists or will be created by `create`."""
+        self.path, self.models, self.chunk = Path(path), models, chunk
+        self._arrays: dict[str, Any] = {}
+
+    @property
+    def num_chunks(self) -> int:
+        """How many chunks there are."""
+        return -(-self.models // self.chunk)
+
+    def rows(self, chunk: int) -> slice:
+        """The models of a chunk."""
+        return slice(chunk * self.chunk, min((chunk + 1) * self.chunk, self.models))
+
+    def create(self, arrays: Mapping[str, tuple[tuple[int, ...], str]], attributes: dict) -> None:
+        """Make arrays of these shapes (of one model) and types; those there already are kept."""
+        with _explained(self.path, "made"):
+            self.path.mkdir(parents=True, exist_ok=True)
+            for name, (shape, dtype) in arrays.items():
+                self._open(name, shape, dtype)
+            document = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
+            partial = self.path / f".zarr.json.{os.getpid()}.partial"
+            partial.write_text(json.dumps(document, indent=1))
+            os.replace(partial, self.path / "zarr.json")
+
+    def write(self, chunk: int, values: Mapping[str, np.ndarray]) -> None:
+        """Write the arrays of a chunk and wait until they are on disk, the status last."""
+        rows = self.rows(chunk)
+        with _explained(self.path, f"written ({_which(rows)})"):
+            first = [
+                self._array(name)[rows].write(value[: rows.stop - rows.start])
+                for name, value in values.items()
+                if name != "status"
+            ]
+            for future in first:
+                future.result()
+            self._array("status")[rows].write(values["status"][: rows.stop - rows.start]).result()
+
+    def read(self, name: str, rows: slice | None = None) -> np.ndarray:
+        """Read an array, or some models of it.
+
+        Raises:
+            ZooError: if the array is missing, or a chunk of it missing, cut short or altered.
+        """
+        rows = slice(0, self.models) if rows is None else rows
+        with _explained(self.path / name, f"read ({_which(rows)})"):
+            return self._array(name)[rows].read().result()
+
+    def status(self, *, damaged_is_missing: bool = False) -> np.ndarray:
+        """The status of every model; chunks never written are missing."""
+        status = np.zeros(self.models, np.uint8)
+        with _explained(self.path / "status", "opened"):
+            array = self._open("status", missing_is_fill=True)
+        for rows in map(self.rows, range(self.num_chunks)):
+            try:
+                with _explained(self.path / "status", f"read ({_which(rows)})"):
+                    status[rows] = array[rows].read().result()
+            except ZooError:
+                if not damaged_is_missing:
+                    raise
+        return status
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of an array, models first."""
+        with _explained(self.path / name, "opened"):
+            return tuple(self._array(name).shape)
+
+    def damaged(self, name: str, chunk: int) -> str:
+        """What is wrong with a chunk of an array; nothing if it can be read."""
+        try:
+            self.read(name, self.rows(chunk))
+        except ZooError as error:
+            return str(error)
+        return ""
+
+    def _array(self, name: str) -> Any:
+        if name not in self._arrays:
+            self._arrays[name] = self._open(name)
+        return self._arrays[name]
+
+    def _open(
+        self,
+        name: str,
+        shape: tuple[int, ...] | None = None,
+        dtype: str = "",
+        missing_is_fill: bool = False,
+    ) -> Any:
+        spec: dict[str, Any] = {
+            "driver": "zarr3",
+            "kvstore": {"driver": "file", "path": str(self.path / name)},
+            "fill_missing_data_reads": missing_is_fill,
+            "store_data_equal_to_fill_value": True,
+        }
+        if shape is None:
+            return ts.open(spec).result()
+        spec["metadata"] = {
+            "shape": [self.models, *shape],
+            "data_type": dtype,
+            "chunk_grid": {
+                "name": "regular",
+                "configuration": {"chunk_shape": [self.chunk, *shape]},
+            },
+            "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}],
+        }
+        return ts.open(spec, open=True, create=True).result()
+
+
+def read_attributes(path: str | os.PathLike) -> dict[str, Any]:
+    """The attributes of the group at a path.
+
+    Raises:
+        ZooError: if there is no zoo, or its description is damaged.
+    """
+    file = Path(path) / "zarr.json"
+    if not file.is_file():
+        raise ZooError(f"{path}: no zoo here (no file zarr.json); make one with: unf zoo build")
+    try:
+        attributes = json.loads(file.read_text())["attributes"]
+        assert isinstance(attributes, dict)
+        return attributes
+    except (ValueError, KeyError, TypeError, AssertionError) as error:
+        raise ZooError(f"{file}: not the description of a zarr group ({error!r})") from error
+
+
+def _which(rows: slice) -> str:
+    return f"models {rows.start} to {rows.stop - 1}"
+
+
+class _explained:
+    """Turns a storage engine's errors into messages about the zoo."""
+
+    def __init__(self, path: Path, done: str):
+        self.path, self.done = path, done
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if not isinstance(error, (ValueError, OSError, RuntimeError)) or isinstance(
+            error, ZooError
+        ):
+            return
+        text = " ".join(str(error).split("[tensorstore_spec")[0].split())
+        raise ZooError(f"{self.path} could not be {self.done}: {_cause(text)}") from error
+
+
+def _cause(text: str) -> str:
+    """A storage error in plain words, with the remedy."""
+    repair = "build again with --resume --repair to train these models anew"
+    for sign, words in {
+        "No space left": "the disk is full; free some space, then build again with --resume",
+        "ENOSPC": "the disk is full; free some space, then build again with --resume",
+        "EDQUOT": "the disk quota is used up; free some space, then build again with --resume",
+        "Permission denied": "permission denied; choose a folder you may write to",
+        "Read-only file system": "the file system is read-only; choose another folder",
+        "is missing": f"a chunk is missing; {repair}",
+        "NOT_FOUND": f"an array or a chunk is missing; {repair}",
+        "Digest mismatch": f"a chunk was altered; {repair}",
+        "checksum": f"a chunk was altered; {repair}",
+        "CRC": f"a chunk was altered; {repair}",
+        "expected": f"a chunk is damaged; {repair}",
+    }.items():
+        if sign in text:
+            return f"{words} ({text})"
+    return text

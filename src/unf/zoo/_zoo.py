@@ -1,0 +1,227 @@
+"""Reading a zoo: its networks' weights, what was drawn for them, and how well they work."""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float, Int, PyTree
+
+from ..spec import SpecError, WeightSpace
+from ._errors import ZooError
+from ._recipe import Recipe
+from ._recipes import RECIPES
+from ._store import Status, Store, read_attributes
+from ._train import REPEATS
+
+FORMAT = 1
+
+
+class Zoo:
+    """A zoo on disk, complete or still growing.
+
+    `zoo.weights(rows)` are the weights of some models, leaves stacked; `zoo.success` has a row
+    of two independent measurements for each model, finished or not.
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        """Open a zoo.
+
+        Raises:
+            ZooError: if there is none, it has another format, or its arrays do not fit its
+                specification.
+        """
+        self.path = Path(path)
+        self.attributes = read_attributes(path)
+        if self.attributes.get("format") != FORMAT:
+            raise ZooError(
+                f"{path}: a zoo of format {self.attributes.get('format')}; this version of unf "
+                f"reads format {FORMAT}: use the version that wrote it, or build it again"
+            )
+        try:
+            self.space = WeightSpace.from_json(self.attributes["space"])
+            self.config = dict(self.attributes["config"])
+            self.seed, self.models = int(self.attributes["seed"]), int(self.attributes["models"])
+            self.store = Store(path, self.models, int(self.attributes["chunk"]))
+            self.kind = str(self.attributes["recipe"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ZooError(f"{path}: the zoo's description is incomplete ({error!r})") from error
+        self._check_arrays()
+
+    def _check_arrays(self) -> None:
+        for leaf in self.space.leaves:
+            found, expected = self.store.shape(array_name(leaf.path)), (self.models, *leaf.shape)
+            if found != expected:
+                raise SpecError(
+                    f"{self.path}: the arrays do not fit the zoo's specification",
+                    path=leaf.path,
+                    expected=f"shape {expected}",
+                    got=f"shape {found}",
+                    remedy="the description or the array was altered: restore it or build again",
+                )
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """What the zoo was built with."""
+        if self.kind not in RECIPES:
+            raise ZooError(f"{self.path}: unknown kind of zoo {self.kind!r}")
+        return recipe_from_config(self.kind, self.config, self.path)
+
+    @cached_property
+    def status(self) -> Int[np.ndarray, " models"]:
+        """What became of each model, a `Status`."""
+        return self.store.status().astype(int)
+
+    @property
+    def trained(self) -> Int[np.ndarray, " trained"]:
+        """The models that are finished and whose weights are finite."""
+        return np.flatnonzero(self.status == Status.TRAINED)
+
+    @property
+    def diverged(self) -> Bool[np.ndarray, " models"]:
+        """Which models have weights that are not finite."""
+        return self.status == Status.DIVERGED
+
+    @property
+    def complete(self) -> bool:
+        """Whether every model is finished."""
+        return bool(np.all(self.status != Status.MISSING))
+
+    @cached_property
+    def success(self) -> Float[np.ndarray, "models 2"]:
+        """Success rates, measured twice on independent problems; NaN for missing models."""
+        return self._column("success", REPEATS)
+
+    @cached_property
+    def loss(self) -> Float[np.ndarray, "models 2"]:
+        """Losses, measured twice."""
+        return self._column("loss", REPEATS)
+
+    @cached_property
+    def choices(self) -> Mapping[str, np.ndarray]:
+        """What was drawn for each model: `batch_size`, `learning_rate` and the like."""
+        names = self.attributes.get("choices", [])
+        columns = {name: self._column(f"choices.{name}") for name in names}
+        return {"batch_size": self._column("batch_size"), **columns}
+
+    def weights(self, rows: Int[np.ndarray, " rows"] | None = None) -> PyTree:
+        """The weights of some models, by default of all trained ones; leaves are stacked.
+
+        Raises:
+            ZooError: if a chunk is missing, cut short or altered, or weights are not finite
+                though the model is marked as trained.
+        """
+        rows = self.trained if rows is None else np.asarray(rows)
+        names = [array_name(leaf.path) for leaf in self.space.leaves]
+        leaves = [self._rows(name, rows) for name in names]
+        sound = self.status[rows] == Status.TRAINED
+        for name, leaf in zip(names, leaves, strict=True):
+            finite = np.isfinite(leaf.reshape(len(rows), -1)).all(axis=1)
+            if not np.all(finite | ~sound):
+                bad = rows[~finite & sound]
+                raise ZooError(
+                    f"{self.path / name}: weights of model {bad[0]} are not finite though it is "
+                    f"marked as trained ({len(bad)} such models): the zoo was altered; build "
+                    "again with --resume --repair"
+                )
+        return self.space.unflatten(leaves)
+
+    def damage(self) -> list[str]:
+        """What cannot be read of the finished models, a line for each chunk of an array."""
+        names = sorted(path.parent.name for path in self.path.glob("*/zarr.json"))
+        chunks = np.unique(np.flatnonzero(self.status != Status.MISSING) // self.store.chunk)
+        found = [self.store.damaged(name, int(chunk)) for chunk in chunks for name in names]
+        return [entry for entry in found if entry]
+
+    def summary(self) -> dict[str, Any]:
+        """What is in the zoo, as plain numbers."""
+        success = self.success[self.trained]
+        levels = (0.05, 0.25, 0.5, 0.75, 0.95)
+        quantiles = np.quantile(success[:, 0], levels).tolist() if len(success) else []
+        return {
+            "path": str(self.path),
+            "recipe": self.kind,
+            "config": self.config,
+            "seed": self.seed,
+            "models": self.models,
+            "finished": int(np.sum(self.status != Status.MISSING)),
+            "diverged": int(np.sum(self.diverged)),
+            "weights_each": sum(int(np.prod(leaf.shape)) for leaf in self.space.leaves),
+            "tensors": len(self.space.leaves),
+            "success_quantiles": dict(zip(map(str, levels), quantiles, strict=False)),
+        }
+
+    def describe(self) -> str:
+        """What is in the zoo, in a few lines."""
+        facts = self.summary()
+        lines = [
+            f"{facts['recipe']} zoo in {facts['path']}: {facts['finished']:,} of "
+            f"{facts['models']:,} models, {facts['diverged']} diverged",
+            f"each {facts['weights_each']:,} weights in {facts['tensors']} tensors; seed {self.seed}",
+            ", ".join(f"{name} {value}" for name, value in self.config.items() if value != ""),
+        ]
+        if facts["success_quantiles"]:
+            values = ", ".join(f"{value:.3f}" for value in facts["success_quantiles"].values())
+            lines.append(f"success rate at quantiles .05 .25 .5 .75 .95: {values}")
+        if not self.complete:
+            lines.append("incomplete: build again with the same options and --resume")
+        return "\n".join(lines)
+
+    def _column(self, name: str, *shape: int) -> np.ndarray:
+        column = np.full((self.models, *([shape[0]] if shape else [])), np.nan)
+        present = np.flatnonzero(self.status != Status.MISSING)
+        column[present] = self._rows(name, present)
+        return column
+
+    def _rows(self, name: str, rows: np.ndarray) -> np.ndarray:
+        """Some models of an array: every chunk is read once, several at a time."""
+        size = self.store.chunk
+        out: np.ndarray | None = None
+        for chunk in np.unique(rows // size):
+            part = self.store.read(name, self.store.rows(int(chunk)))
+            chosen = np.flatnonzero(rows // size == chunk)
+            if out is None:
+                out = np.empty((len(rows), *part.shape[1:]), part.dtype)
+            out[chosen] = part[rows[chosen] - chunk * size]
+        return np.empty((0, *self.store.shape(name)[1:])) if out is None else out
+
+    def __repr__(self) -> str:
+        count = int(np.sum(self.status != Status.MISSING))
+        return f"Zoo({self.kind}, {count:,} of {self.models:,} models, {str(self.path)!r})"
+
+
+def array_name(path: str) -> str:
+    """The array of a leaf's weights."""
+    return f"weights.{path.replace('/', '.')}"
+
+
+def recipe_from_config(kind: str, config: Mapping[str, Any], where: object = "config") -> Recipe:
+    """A recipe from its stored options.
+
+    Raises:
+        ZooError: if an option is unknown or has a value that does not serve.
+    """
+    try:
+        tuples = {k: tuple(v) if isinstance(v, list) else v for k, v in config.items()}
+        return RECIPES[kind](**tuples)
+    except (TypeError, ValueError) as error:
+        raise ZooError(f"{where}: no {kind} can be made from {dict(config)}: {error}") from error
+
+
+def describe(recipe: Recipe, *, models: int, seed: int, chunk: int) -> dict[str, Any]:
+    """The attributes of a zoo."""
+    drawn = jax.eval_shape(lambda: dict(recipe.draw(key=jax.random.key(0))))
+    return {
+        "format": FORMAT,
+        "recipe": recipe.name,
+        "config": dataclasses.asdict(recipe),
+        "models": models,
+        "seed": seed,
+        "chunk": chunk,
+        "choices": sorted(drawn),
+        "space": recipe.space.to_json(),
+    }
