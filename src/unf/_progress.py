@@ -3,7 +3,7 @@
 import sys
 import time
 from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import Any, TextIO
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -52,7 +52,7 @@ class Progress:
         """Work done in a second, on average."""
         return self.done / max(time.monotonic() - self._started, 1e-9)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Progress":
         return self
 
     def __exit__(

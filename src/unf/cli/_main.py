@@ -6,17 +6,27 @@ from collections.abc import Sequence
 
 from .._version import __version__
 from ..data import DataError
+from ..experiments.predict import PredictError
 from ..spec import SpecError
+from ..zoo import ZooError
+from . import _predict, _reproduce, _spec, _zoo
 from ._load import TargetError
-from ._options import MissingExtra
+from ._options import INTERRUPTED, MissingExtra, OptionError
 
-INTERRUPTED = 130
+MENDABLE = (
+    DataError,
+    MissingExtra,
+    OptionError,
+    PredictError,
+    SpecError,
+    TargetError,
+    ZooError,
+)
+"""Errors whose message is all that is needed; others keep their traceback."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `unf` with these arguments, by default the command line's; returns the exit code."""
-    from . import _predict, _reproduce, _spec, _zoo
-
     parser = argparse.ArgumentParser(
         prog="unf", description="Networks that read, edit and optimize the weights of others."
     )
@@ -27,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         return options.run(options)
-    except (TargetError, SpecError, DataError, MissingExtra) as error:
+    except MENDABLE as error:
         print(f"unf {options.command}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -2,10 +2,13 @@
 
 import argparse
 import dataclasses
+import importlib.util
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
 
 
 class Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
@@ -22,7 +25,7 @@ def add_options(parser: Any, kind: type, *, defaults: bool = True) -> None:
     """
     for field in dataclasses.fields(kind):
         several = isinstance(field.default, tuple)
-        example = field.default[0] if several else field.default
+        example: Any = field.default[0] if isinstance(field.default, tuple) else field.default
         parser.add_argument(
             f"--{field.name.replace('_', '-')}",
             type=_several(type(example)) if several else type(example),
@@ -36,7 +39,10 @@ def from_options(kind: type[T], options: argparse.Namespace, **known: Any) -> T:
     """The dataclass with the options given."""
     names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     given = {name: value for name, value in vars(options).items() if name in names}
-    return kind(**{**known, **given})
+    try:
+        return kind(**{**known, **given})
+    except ValueError as error:
+        raise OptionError(str(error)) from error
 
 
 def whole_numbers(text: str) -> tuple[int, ...]:
@@ -52,16 +58,18 @@ def _several(kind: type) -> Any:
     return parse
 
 
-def require(parser_name: str, modules: Sequence[str], extra: str) -> None:
+def require(modules: Sequence[str], extra: str) -> None:
     """Stop with the remedy if a module of an extra is not installed."""
-    import importlib.util
-
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingExtra(
             f"{' and '.join(missing)} not installed; "
             f"run: pip install 'universal-neural-functionals[{extra}]'"
         )
+
+
+class OptionError(Exception):
+    """An option has a value that does not serve."""
 
 
 class MissingExtra(Exception):

@@ -59,7 +59,7 @@ def _train(options: argparse.Namespace) -> int:
     from ..experiments import predict
     from ..zoo import Zoo
 
-    require("unf predict train", ["matplotlib"], "plots")
+    require(["matplotlib"], "plots")
     out = options.out or Path("out") / f"predict-{options.method}"
     report = predict.train(
         Zoo(options.zoo),

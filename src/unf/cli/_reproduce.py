@@ -34,7 +34,7 @@ def add_parser(commands: Any) -> None:
 def _run(options: argparse.Namespace) -> int:
     from ..experiments import table1
 
-    require("unf reproduce", ["matplotlib"], "plots")
+    require(["matplotlib"], "plots")
     setting = table1.SMALL if options.small else table1.FULL
     out = options.out or Path("out") / ("table1-small" if options.small else "table1")
     result = table1.run(

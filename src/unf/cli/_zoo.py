@@ -2,10 +2,11 @@
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
-from ._options import Help, add_options, from_options, require
+from ._options import INTERRUPTED, Help, add_options, from_options, require
 
 EPILOG = """\
 examples:
@@ -49,7 +50,9 @@ def add_parser(commands: Any) -> None:
         one.set_defaults(run=_build)
     info = actions.add_parser("info", help="what is in a zoo", formatter_class=Help)
     info.add_argument("zoo", type=Path, metavar="DIR")
-    info.add_argument("--check", action="store_true", help="read everything and say what is damaged")
+    info.add_argument(
+        "--check", action="store_true", help="read everything and say what is damaged"
+    )
     info.add_argument("--json", action="store_true", help="for scripts")
     info.set_defaults(run=_info)
     plot = actions.add_parser("plot", help="draw a zoo", formatter_class=Help)
@@ -59,19 +62,24 @@ def add_parser(commands: Any) -> None:
 
 
 def _build(options: argparse.Namespace) -> int:
-    from ..zoo import RECIPES, build
+    from ..zoo import RECIPES, Zoo, build
 
     recipe = from_options(RECIPES[options.recipe], options)
-    zoo = build(
-        recipe,
-        options.out,
-        models=options.models,
-        seed=options.seed,
-        chunk=options.chunk,
-        resume=options.resume,
-        repair=options.repair,
-        show_progress=not options.quiet,
-    )
+    try:
+        zoo = build(
+            recipe,
+            options.out,
+            models=options.models,
+            seed=options.seed,
+            chunk=options.chunk,
+            resume=options.resume,
+            repair=options.repair,
+            show_progress=not options.quiet,
+        )
+    except KeyboardInterrupt:
+        print("\nstopped; what is finished is stored:", file=sys.stderr)
+        print(Zoo(options.out).describe(), file=sys.stderr)
+        return INTERRUPTED
     print(zoo.describe())
     return 0
 
@@ -93,7 +101,7 @@ def _info(options: argparse.Namespace) -> int:
 def _plot(options: argparse.Namespace) -> int:
     from ..zoo import Zoo, draw
 
-    require("unf zoo plot", ["matplotlib"], "plots")
+    require(["matplotlib"], "plots")
     path = options.out or options.zoo / "zoo.png"
     draw(Zoo(options.zoo), path)
     print(path)

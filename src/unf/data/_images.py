@@ -3,7 +3,7 @@
 import os
 import zipfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int, UInt8
@@ -58,7 +58,7 @@ def _find(name: str, file: str, folder: str | os.PathLike | None) -> Path:
 
 def _read(path: Path) -> Images:
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             images = [arrays[field] for field in Images._fields]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(f"{path}: not a whole file of {Images._fields} ({error})") from error
@@ -79,8 +79,10 @@ def _digits() -> Images:
         from sklearn.datasets import load_digits
     except ImportError as error:
         remedy = "pip install 'universal-neural-functionals[zoo]'"
-        raise DataError(f"the digits come with scikit-learn, not installed; run: {remedy}") from error
-    bunch = load_digits()
+        raise DataError(
+            f"the digits come with scikit-learn, not installed; run: {remedy}"
+        ) from error
+    bunch: Any = load_digits()
     x = (bunch.images * 15.9375).astype(np.uint8)[..., None]  # 16 shades
     y, test = bunch.target.astype(np.int32), np.arange(len(x)) % 5 == 0
     return Images(x[~test], y[~test], x[test], y[test])

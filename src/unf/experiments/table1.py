@@ -51,14 +51,14 @@ class Result:
     def __str__(self) -> str:
         first = self.reports[0]
         lines = [
-            f"| method | test τ | R² | paper's τ |\n|---|---|---|---|",
+            "| method | test τ | R² | paper's τ |\n|---|---|---|---|",
             *(
                 f"| {r.title} | {summary(r.tau, 4)} | {summary(r.r2, 3)} "
                 f"| {PAPER.get(r.method, '')} |"
                 for r in self.reports
             ),
-            f"\n{len(first.true):,} test models, mean ± standard error of {len(first.seeds)} seeds; "
-            f"τ between two measurements of the truth {first.cap:.4f}",
+            f"\n{len(first.true):,} test models, mean ± standard error of "
+            f"{len(first.seeds)} seeds; τ between two measurements of the truth {first.cap:.4f}",
             f"reordering hidden neurons changes predictions by at most "
             f"{max(r.invariance for r in self.reports):.0e}",
             f"pictures and numbers in {self.out}",

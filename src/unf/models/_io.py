@@ -26,7 +26,7 @@ _KINDS = {kind.__name__: kind for kind in (UNF, InvariantUNF, InvariantDeepSet, 
 
 
 def save_model(path: str | os.PathLike, model: Any) -> None:
-    """Write a `UNF`, `InvariantUNF`, `InvariantDeepSet` or `StatNN` to a safetensors file, whole or not at all.
+    """Write a model of this package to a safetensors file, whole or not at all.
 
     Raises:
         ValueError: if the model is of another kind, or has an activation without a name.

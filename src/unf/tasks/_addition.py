@@ -161,7 +161,7 @@ class Addition:
         table = [cell[f"i{g}"]["kernel"] + cell[f"i{g}"]["bias"][None] for g in GATES]
         kernel = [cell[f"h{g}"]["kernel"] for g in GATES]
         fused = jnp.concatenate(table, axis=1), jnp.concatenate(kernel, axis=1), cell["hn"]["bias"]
-        return tuple(x.astype(self.dtype) for x in fused)  # type: ignore[return-value]
+        return tuple(jnp.asarray(x).astype(self.dtype) for x in fused)  # type: ignore[return-value]
 
     def _encode(self, params: PyTree, problems: Problems) -> Float[Array, "batch hidden"]:
         state = jnp.zeros((len(problems.questions), self.hidden), self.dtype)

@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-Table = Float[Array, "symbols 3*hidden"]
-Kernel = Float[Array, "hidden 3*hidden"]
+Table = Float[Array, "symbols gates"]
+Kernel = Float[Array, "hidden gates"]
 Bias = Float[Array, " hidden"]
 State = Float[Array, "batch hidden"]
 
@@ -67,7 +67,7 @@ def _forward(table: Table, kernel: Kernel, bias: Bias, symbols: Array, state: St
 
 
 def _backward(residuals: tuple, cotangents: Float[Array, "time batch hidden"]):
-    table, kernel, bias, symbols, kept = residuals
+    table, kernel, _, symbols, kept = residuals
     dtype, hidden = kernel.dtype, kernel.shape[0]
     # Gradients by h W_r, h W_z, h W_n and by T_n side by side; the last does not reach h.
     padded = jnp.concatenate([kernel, jnp.zeros((hidden, hidden), dtype)], axis=1).T

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod, sqrt
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ..graph import infer
@@ -38,7 +38,7 @@ class SmallCNN:
         params, width = {}, self.shape[-1]
 
         def layer(shape: tuple[int, ...]) -> dict[str, Array]:
-            deviation = scale / np.sqrt(np.prod(shape[:-1]))
+            deviation = scale / sqrt(prod(shape[:-1]))
             kernel = deviation * jax.random.normal(next(keys), shape, jnp.float32)
             return {"kernel": kernel, "bias": jnp.zeros(shape[-1], jnp.float32)}
 

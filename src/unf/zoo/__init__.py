@@ -1,8 +1,8 @@
 """Zoos: many networks of one kind, trained, measured and stored.
 
-    zoo = unf.zoo.build(unf.zoo.TinyRNN(hidden=16), "out/zoo", models=256)
-    zoo = unf.zoo.Zoo("out/zoo")
-    zoo.weights(), zoo.success, zoo.choices["learning_rate"]
+zoo = unf.zoo.build(unf.zoo.TinyRNN(hidden=16), "out/zoo", models=256)
+zoo = unf.zoo.Zoo("out/zoo")
+zoo.weights(), zoo.success, zoo.choices["learning_rate"]
 """
 
 from ._build import build

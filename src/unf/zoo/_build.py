@@ -3,14 +3,13 @@
 import json
 import os
 import shutil
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Key, PyTree
+from jaxtyping import Array, Key
 
 from .._progress import Progress
 from ._errors import ZooError
@@ -126,7 +125,9 @@ def _check_same(found: dict[str, Any], wanted: dict[str, Any], path: Path) -> No
     ours, theirs = flat(wanted), flat(found)
     for name in dict.fromkeys([*theirs, *ours]):
         if ours.get(name) != theirs.get(name):
-            values = "" if name == "space" else f": {theirs.get(name)!r} there, {ours.get(name)!r} now"
+            values = (
+                "" if name == "space" else f": {theirs.get(name)!r} there, {ours.get(name)!r} now"
+            )
             raise ZooError(
                 f"{path}: the zoo was begun with another {name}{values}; resume with the options "
                 "it was begun with, or choose another folder"

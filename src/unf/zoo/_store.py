@@ -24,13 +24,6 @@ import numpy as np
 
 from ._errors import ZooError
 
-try:
-    import tensorstore as ts
-except ImportError as error:
-    raise ImportError(
-        "zoos are stored with tensorstore; run: pip install 'universal-neural-functionals[zoo]'"
-    ) from error
-
 
 class Status(IntEnum):
     """What became of a model."""
@@ -72,14 +65,16 @@ class Store:
         """Write the arrays of a chunk and wait until they are on disk, the status last."""
         rows = self.rows(chunk)
         with _explained(self.path, f"written ({_which(rows)})"):
-            first = [
-                self._array(name)[rows].write(value[: rows.stop - rows.start])
-                for name, value in values.items()
-                if name != "status"
-            ]
+            first = [self._write(name, rows, values[name]) for name in values if name != "status"]
             for future in first:
                 future.result()
-            self._array("status")[rows].write(values["status"][: rows.stop - rows.start]).result()
+            self._write("status", rows, values["status"]).result()
+
+    def _write(self, name: str, rows: slice, values: np.ndarray) -> Any:
+        """Write, without waiting, as many values as there are rows."""
+        return self._array(name)[rows].write(
+            values[: rows.stop - rows.start].astype(self.dtype(name))
+        )
 
     def read(self, name: str, rows: slice | None = None) -> np.ndarray:
         """Read an array, or some models of it.
@@ -110,6 +105,11 @@ class Store:
         with _explained(self.path / name, "opened"):
             return tuple(self._array(name).shape)
 
+    def dtype(self, name: str) -> np.dtype:
+        """The type of an array's numbers."""
+        with _explained(self.path / name, "opened"):
+            return self._array(name).dtype.numpy_dtype
+
     def damaged(self, name: str, chunk: int) -> str:
         """What is wrong with a chunk of an array; nothing if it can be read."""
         try:
@@ -137,7 +137,7 @@ class Store:
             "store_data_equal_to_fill_value": True,
         }
         if shape is None:
-            return ts.open(spec).result()
+            return _tensorstore().open(spec).result()
         spec["metadata"] = {
             "shape": [self.models, *shape],
             "data_type": dtype,
@@ -145,9 +145,21 @@ class Store:
                 "name": "regular",
                 "configuration": {"chunk_shape": [self.chunk, *shape]},
             },
-            "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}],
+            "codecs": [
+                {"name": "bytes", "configuration": {"endian": "little"}},
+                {"name": "crc32c"},
+            ],
         }
-        return ts.open(spec, open=True, create=True).result()
+        return _tensorstore().open(spec, open=True, create=True).result()
+
+
+def _tensorstore() -> Any:
+    try:
+        import tensorstore
+    except ImportError as error:
+        remedy = "run: pip install 'universal-neural-functionals[zoo]'"
+        raise ZooError(f"tensorstore, with which zoos are stored, is missing; {remedy}") from error
+    return tensorstore
 
 
 def read_attributes(path: str | os.PathLike) -> dict[str, Any]:

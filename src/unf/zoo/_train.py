@@ -104,7 +104,7 @@ def _compiled(recipe: Recipe, batch_size: int) -> tuple[Callable, Callable, Call
         return run._replace(params=params, moments=moments)
 
     @partial(jax.jit, static_argnums=3, donate_argnums=0)
-    def advance(runs: _Run, data: PyTree, first: int, steps: int) -> tuple[_Run, Array]:
+    def advance(runs: _Run, data: PyTree, first: Any, steps: int) -> tuple[_Run, Array]:
         def body(runs: _Run, index: Array) -> tuple[_Run, None]:
             return jax.vmap(step, (0, None, None))(runs, data, index), None
 

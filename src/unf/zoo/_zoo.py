@@ -3,6 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from ._store import Status, Store, read_attributes
 from ._train import REPEATS
 
 FORMAT = 1
+_READERS = 8
 
 
 class Zoo:
@@ -120,7 +122,7 @@ class Zoo:
         leaves = [self._rows(name, rows) for name in names]
         sound = self.status[rows] == Status.TRAINED
         for name, leaf in zip(names, leaves, strict=True):
-            finite = np.isfinite(leaf.reshape(len(rows), -1)).all(axis=1)
+            finite = np.isfinite(leaf).all(axis=tuple(range(1, leaf.ndim)))
             if not np.all(finite | ~sound):
                 bad = rows[~finite & sound]
                 raise ZooError(
@@ -161,7 +163,8 @@ class Zoo:
         lines = [
             f"{facts['recipe']} zoo in {facts['path']}: {facts['finished']:,} of "
             f"{facts['models']:,} models, {facts['diverged']} diverged",
-            f"each {facts['weights_each']:,} weights in {facts['tensors']} tensors; seed {self.seed}",
+            f"each {facts['weights_each']:,} weights in {facts['tensors']} tensors; "
+            f"seed {self.seed}",
             ", ".join(f"{name} {value}" for name, value in self.config.items() if value != ""),
         ]
         if facts["success_quantiles"]:
@@ -180,14 +183,15 @@ class Zoo:
     def _rows(self, name: str, rows: np.ndarray) -> np.ndarray:
         """Some models of an array: every chunk is read once, several at a time."""
         size = self.store.chunk
-        out: np.ndarray | None = None
-        for chunk in np.unique(rows // size):
-            part = self.store.read(name, self.store.rows(int(chunk)))
+        out = np.empty((len(rows), *self.store.shape(name)[1:]), self.store.dtype(name))
+
+        def take(chunk: int) -> None:
             chosen = np.flatnonzero(rows // size == chunk)
-            if out is None:
-                out = np.empty((len(rows), *part.shape[1:]), part.dtype)
-            out[chosen] = part[rows[chosen] - chunk * size]
-        return np.empty((0, *self.store.shape(name)[1:])) if out is None else out
+            out[chosen] = self.store.read(name, self.store.rows(chunk))[rows[chosen] - chunk * size]
+
+        with ThreadPoolExecutor(_READERS) as readers:
+            list(readers.map(take, np.unique(rows // size).tolist()))
+        return out
 
     def __repr__(self) -> str:
         count = int(np.sum(self.status != Status.MISSING))
@@ -206,8 +210,11 @@ def recipe_from_config(kind: str, config: Mapping[str, Any], where: object = "co
         ZooError: if an option is unknown or has a value that does not serve.
     """
     try:
-        tuples = {k: tuple(v) if isinstance(v, list) else v for k, v in config.items()}
-        return RECIPES[kind](**tuples)
+        options: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in config.items()
+        }
+        return RECIPES[kind](**options)
     except (TypeError, ValueError) as error:
         raise ZooError(f"{where}: no {kind} can be made from {dict(config)}: {error}") from error
 

@@ -83,7 +83,8 @@ def slabs(
     thread while the batches before them are trained on. Batches are spread over all devices.
     """
     seeds, steps, batch = order.shape
-    each = max(1, _SLAB_BYTES // max(1, seeds * batch * examples.bytes_each))
+    room = max(1, _SLAB_BYTES // max(1, seeds * batch * examples.bytes_each))
+    each = -(-steps // -(-steps // room))
     cuts = [*range(0, steps, each), steps]
     pieces = [np.ascontiguousarray(order[:, a:b].swapaxes(0, 1)) for a, b in pairwise(cuts)]
     take = _take_on_device if isinstance(examples.success, jax.Array) else _take_on_host

@@ -1,7 +1,7 @@
 """Training several predictors together, each from its own seed and in its own order."""
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -80,27 +80,24 @@ def fit(
     return Fit(best, np.array(losses), np.array(taus))
 
 
-def predict(models: Any, weights: PyTree, *, batch_size: int = 16) -> Float[np.ndarray, "seeds n"]:
+def predict(models: Any, weights: PyTree, *, batch_size: int = 32) -> Float[np.ndarray, "seeds n"]:
     """Predicted success rates, by each of several stacked predictors."""
     size = len(jax.tree.leaves(weights)[0])
     parts = []
-    for first in range(0, size, 16 * batch_size):
-        part = jax.tree.map(lambda x, a=first: x[a : a + 16 * batch_size], weights)
-        parts.append(np.asarray(_predict(models, part, batch_size), np.float64))
-    return np.concatenate(parts, axis=1)
+    for first in range(0, size, batch_size):
+        rows = np.minimum(np.arange(first, first + batch_size), size - 1)  # always as many
+        parts.append(_predict(models, jax.tree.map(lambda x, i=rows: x[i], weights)))
+    return np.concatenate([np.asarray(part, np.float64) for part in parts], axis=1)[:, :size]
 
 
 @eqx.filter_jit
-def _predict(models: Any, weights: PyTree, batch_size: int) -> Array:
-    def one(weights: PyTree) -> Array:
-        features = stack_channels(weights)
-        logits = eqx.filter_vmap(lambda m, x: m(x)[0], in_axes=(eqx.if_array(0), None))
-        return jax.nn.sigmoid(logits(models, features))
-
-    return jax.lax.map(one, weights, batch_size=batch_size).T
+def _predict(models: Any, weights: PyTree) -> Array:
+    each = eqx.filter_vmap(lambda m, x: m(x)[0], in_axes=(None, 0))
+    every = eqx.filter_vmap(each, in_axes=(eqx.if_array(0), None))
+    return jax.nn.sigmoid(every(models, stack_channels(weights)))
 
 
-@eqx.filter_jit(donate="all-except-first")
+@partial(eqx.filter_jit, donate="all-except-first")
 def _advance(models: Any, states: Any, update: Callable, slab: Examples) -> tuple[Any, Any, Array]:
     dynamic, static = eqx.partition(models, eqx.is_array)
 
@@ -114,7 +111,8 @@ def _advance(models: Any, states: Any, update: Callable, slab: Examples) -> tupl
         return optax.apply_updates(dynamic, updates), state, value
 
     def body(carry: Any, batch: Examples) -> tuple[Any, Array]:
-        dynamic, states, values = jax.vmap(step)(*carry, batch)
+        dynamic, states = carry
+        dynamic, states, values = jax.vmap(step)(dynamic, states, batch)
         return (dynamic, states), values
 
     (dynamic, states), values = jax.lax.scan(body, (dynamic, states), slab)

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,10 @@ from ._fit import fit, predict
 from ._methods import METHODS, Predictor, Training
 
 MODELS = "model-{}.safetensors"
+
+
+class PredictError(ValueError):
+    """A predictor that cannot be trained or used: what is wrong, where, and the remedy."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,22 +118,22 @@ def train(
         show_progress: show rate and time left on standard error.
 
     Raises:
-        ValueError: if the method is unknown.
+        PredictError: if the method is unknown.
         ZooError: if the zoo has too few models, or is damaged.
     """
     if method not in METHODS:
-        raise ValueError(f"unknown method {method!r}; expected one of {list(METHODS)}")
+        raise PredictError(f"unknown method {method!r}; expected one of {list(METHODS)}")
     started = time.perf_counter()
     training = training or Training(**METHODS[method].defaults)
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     split = split_models(zoo, sizes, diverged=include_diverged)
-    parts = [to_device(load_examples(zoo, rows)) for rows in split[:2]]
     all_seeds = list(range(seed, seed + seeds))
     steps = training.epochs * (len(split.train) // min(training.batch_size, len(split.train)))
-    make = eqx.Partial(METHODS[method].make, zoo.space)
+    make = partial(METHODS[method].make, zoo.space)
+    train_part, valid_part = (to_device(load_examples(zoo, rows)) for rows in split[:2])
     with Progress(METHODS[method].title, steps, unit="steps", show=show_progress) as progress:
-        fitted = fit(make, *parts, training, seeds=all_seeds, progress=progress)
+        fitted = fit(make, train_part, valid_part, training, seeds=all_seeds, progress=progress)
     test = load_examples(zoo, split.test)
     predicted, true = predict(fitted.models, test.weights), labels(test)
     models = [_pick(fitted.models, i) for i in range(seeds)]
@@ -177,18 +182,21 @@ def apply(checkpoint: str | os.PathLike, zoo: Zoo) -> tuple[Int[np.ndarray, " mo
         zoo: whose weights to read.
 
     Raises:
-        ValueError: if there is no predictor, or it was made for other weights.
+        PredictError: if there is no predictor, it is damaged, or was made for other weights.
     """
     path = Path(checkpoint)
     files = sorted(path.glob(MODELS.format("*"))) if path.is_dir() else [path]
     if not files or not files[0].is_file():
-        raise ValueError(f"{path}: no predictor here; make one with: unf predict train")
+        raise PredictError(f"{path}: no predictor here; make one with: unf predict train")
     rows, predictions = zoo.trained, []
     if not len(rows):
         raise ZooError(f"{zoo.path}: no finished models yet")
     weights = zoo.weights(rows)
     for file in files:
-        model: Any = load_model(file)
+        try:
+            model: Any = load_model(file)
+        except ValueError as error:
+            raise PredictError(str(error)) from error
         _check_fits(model, zoo.space, file)
         stacked = jax.tree.map(lambda x: x[None] if eqx.is_array(x) else x, model)
         predictions.append(predict(stacked, weights)[0])
@@ -201,7 +209,7 @@ def _check_fits(model: Predictor, space: WeightSpace, file: Path) -> None:
     theirs = {leaf.path: leaf.shape for leaf in model.space.leaves}
     for path in dict.fromkeys([*theirs, *ours]):
         if ours.get(path) != theirs.get(path):
-            raise ValueError(
+            raise PredictError(
                 f"{file}: the predictor reads other weights than these: {path} has shape "
                 f"{theirs.get(path, 'none')} there and {ours.get(path, 'none')} here"
             )

@@ -8,7 +8,12 @@ import numpy as np
 from .._scores import summary
 from ._run import Report
 
-COLOURS = {"deepset": "tab:gray", "statnn": "tab:orange", "unf": "tab:green", "unf-plus": "tab:blue"}
+COLOURS = {
+    "deepset": "tab:gray",
+    "statnn": "tab:orange",
+    "unf": "tab:green",
+    "unf-plus": "tab:blue",
+}
 
 
 def draw_predictions(reports: list[Report], path: str | os.PathLike) -> None:

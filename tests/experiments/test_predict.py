@@ -1,0 +1,174 @@
+"""Predictors of success from weights: trained, tested, saved, applied."""
+
+import dataclasses
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+from scipy.stats import kendalltau
+from tiny import RECIPE, build_tiny
+
+from unf.experiments import predict
+from unf.experiments.predict import _batches
+from unf.models import load_model
+from unf.zoo import TinyRNN, Zoo, ZooError
+
+SIZES = (20, 6, 6)
+TRAINING = predict.Training(epochs=2, batch_size=5)
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory):
+    return build_tiny(tmp_path_factory.mktemp("zoo") / "zoo", models=32, chunk=16)
+
+
+@pytest.fixture(scope="module")
+def trained(zoo, tmp_path_factory):
+    """A report and its folder, of the quickest method."""
+    out = tmp_path_factory.mktemp("statnn")
+    return out, _train(zoo, "statnn", out)
+
+
+def _train(zoo, method, out, **options):
+    return predict.train(
+        zoo,
+        method,
+        out,
+        **{"training": TRAINING, "seeds": 2, "sizes": SIZES, "show_progress": False, **options},
+    )
+
+
+def test_scores_are_those_of_the_predictions(zoo, trained):
+    _, report = trained
+    true = zoo.success[report.tested, 0]
+    for predicted, tau in zip(report.predicted, report.tau, strict=True):
+        assert np.isclose(tau, np.nan_to_num(kendalltau(predicted, true).statistic))
+    again = kendalltau(true, zoo.success[report.tested, 1]).statistic
+    assert np.isclose(report.cap, np.nan_to_num(again))
+    assert report.valid_tau.shape == report.losses.shape == (2, 2)
+
+
+@pytest.mark.parametrize("method", list(predict.METHODS))
+def test_predictions_do_not_depend_on_the_order_of_neurons(zoo, method):
+    """On trained networks, to the rounding of float32."""
+    make = predict.METHODS[method].make
+    models = jax.tree.map(
+        lambda x: x[None] if isinstance(x, jax.Array) else x, make(zoo.space, jax.random.key(0))
+    )
+    assert predict.invariance_gap(models, zoo, zoo.trained[:8], seed=0) < 1e-6
+
+
+def test_the_kept_epoch_is_the_best_on_validation(zoo, trained):
+    out, report = trained
+    split = predict.split_models(zoo, SIZES)
+    valid = predict.load_examples(zoo, split.valid)
+    for i in range(2):
+        model = load_model(out / f"model-{i}.safetensors")
+        stacked = jax.tree.map(lambda x: x[None] if isinstance(x, jax.Array) else x, model)
+        row = predict.predict(stacked, valid.weights)[0]
+        tau = np.nan_to_num(kendalltau(row, valid.success).statistic)
+        assert np.isclose(tau, report.valid_tau[:, i].max(), atol=1e-6)
+
+
+def test_seeds_run_together_are_those_run_alone(zoo, trained, tmp_path):
+    _, report = trained
+    alone = _train(zoo, "statnn", tmp_path, seeds=1, seed=1)
+    np.testing.assert_allclose(alone.predicted[0], report.predicted[1], rtol=1e-4)
+
+
+def test_streaming_from_the_host_gives_the_same(zoo, trained, tmp_path, monkeypatch):
+    _, report = trained
+    monkeypatch.setattr(_batches, "_DEVICE_SHARE", 0.0)
+    monkeypatch.setattr(_batches, "_SLAB_BYTES", 1)
+    streamed = _train(zoo, "statnn", tmp_path)
+    np.testing.assert_allclose(streamed.predicted, report.predicted, rtol=1e-5)
+
+
+def test_reports_survive_json(trained):
+    out, report = trained
+    again = predict.Report.from_json((out / "result.json").read_text())
+    assert str(again) == str(report)
+    for field in dataclasses.fields(report):
+        np.testing.assert_equal(getattr(again, field.name), getattr(report, field.name))
+    record = json.loads((out / "result.json").read_text())
+    assert record["device"] and record["date"] and record["jax"]
+
+
+def test_pictures(trained, tmp_path):
+    _, report = trained
+    predict.draw_predictions([report, report], tmp_path / "predictions.png")
+    predict.draw_curves([report], tmp_path / "curves.png")
+    for name in ("predictions", "curves"):
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_predictor_is_applied_to_a_zoo(zoo, trained):
+    out, report = trained
+    rows, together = predict.apply(out, zoo)
+    each = [predict.apply(out / f"model-{i}.safetensors", zoo)[1] for i in range(2)]
+    np.testing.assert_allclose(together, np.mean(each, axis=0))
+    np.testing.assert_array_equal(rows, zoo.trained)
+    np.testing.assert_allclose(each[0][report.tested], report.predicted[0], rtol=1e-5)
+
+
+def test_predictors_of_other_weights_are_refused(trained, tmp_path):
+    other = build_tiny(
+        tmp_path / "zoo", TinyRNN(**dataclasses.asdict(RECIPE) | {"hidden": 2, "steps": 0})
+    )
+    with pytest.raises(
+        predict.PredictError, match=r"decoder/hn/bias has shape \(3,\) there and \(2,\)"
+    ):
+        predict.apply(trained[0], other)
+
+
+def test_damaged_and_missing_predictors(zoo, trained, tmp_path):
+    with pytest.raises(predict.PredictError, match="no predictor here"):
+        predict.apply(tmp_path, zoo)
+    torn = tmp_path / "model-0.safetensors"
+    torn.write_bytes((trained[0] / "model-0.safetensors").read_bytes()[:1000])
+    with pytest.raises(predict.PredictError, match="not a whole safetensors file"):
+        predict.apply(torn, zoo)
+
+
+def test_models_are_divided_without_overlap(zoo):
+    split = predict.split_models(zoo)
+    assert [len(part) for part in split] == [26, 3, 3]
+    assert sorted(np.concatenate(split)) == list(range(32))
+    assert np.array_equal(split.test, predict.split_models(zoo).test)
+    with pytest.raises(ZooError, match=r"32 usable models cannot be divided into \(30, 6, 6\)"):
+        predict.split_models(zoo, (30, 6, 6))
+
+
+def test_diverged_models_are_left_out_unless_asked_for(zoo, tmp_path):
+    shutil.copytree(zoo.path, tmp_path / "zoo")
+    import zarr
+
+    group = zarr.open_group(tmp_path / "zoo", mode="r+")
+    group["status"][3] = 2
+    group["weights.output.bias"][3] = np.nan
+    marked = Zoo(tmp_path / "zoo")
+    assert 3 not in np.concatenate(predict.split_models(marked, (20, 5, 5)))
+    split = predict.split_models(marked, (22, 5, 5), diverged=True)
+    assert 3 in np.concatenate(split)
+    examples = predict.load_examples(marked, np.array([3, 4]))
+    assert np.isfinite(examples.weights["output"]["bias"]).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epochs": 0}, "epochs is 0 and batch_size 10; expected at least 1"),
+        ({"schedule": "linear"}, "schedule is 'linear'; expected 'constant' or 'cosine'"),
+        ({"learning_rate": 0.0}, "learning_rate is 0.0"),
+    ],
+)
+def test_training_mistakes(options, message):
+    with pytest.raises(ValueError, match=message):
+        predict.Training(**options)
+
+
+def test_unknown_method(zoo, tmp_path):
+    with pytest.raises(predict.PredictError, match="unknown method 'cnn'; expected one of"):
+        predict.train(zoo, "cnn", tmp_path)
