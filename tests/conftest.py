@@ -1,8 +1,13 @@
 """All tests run with shapes checked at run time, in 64 bit, without implicit rank promotion."""
 
+from pathlib import Path
+
 import jax
 import jaxtyping
 
 jaxtyping.install_import_hook("unf", "beartype.beartype")
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# What one worker has compiled, the others need not.
+jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parent.parent / ".jax_cache"))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

@@ -97,10 +97,8 @@ def test_stopped_and_resumed(how, tmp_path):
     command = [sys.executable, "-m", "unf.cli", *longer]
 
     def run(out, *options):
-        return subprocess.run(
-            [*command, "--out", str(out), *options], env=environment, capture_output=True, text=True,
-            check=False,
-        )  # fmt: skip
+        words = [*command, "--out", str(out), *options]
+        return subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
 
     assert run(whole).returncode == 0
     process = subprocess.Popen(

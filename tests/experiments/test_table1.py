@@ -36,11 +36,15 @@ def test_what_is_done_is_not_done_again(made, monkeypatch):
 
 
 def test_another_experiment_is_done_anew(made, monkeypatch):
-    out, _ = made
+    out, result = made
     trained = []
-    monkeypatch.setattr(table1, "train", lambda zoo, method, *_, **__: trained.append(method))
-    with pytest.raises(AttributeError, match="'NoneType'"):
-        table1.run(dataclasses.replace(TINY, epochs=2), out, show_progress=False)
+
+    def train(zoo, method, *_, **__):
+        trained.append(method)
+        return result.reports[0]
+
+    monkeypatch.setattr(table1, "train", train)
+    table1.run(dataclasses.replace(TINY, epochs=2), out, show_progress=False)
     assert trained == ["deepset", "statnn"]
 
 

@@ -11,8 +11,9 @@ def kendall_tau(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> float
 
 
 def r_squared(predicted: Float[np.ndarray, " n"], true: Float[np.ndarray, " n"]) -> float:
-    """The fraction of the truth's variance that is predicted."""
-    return float(1 - np.mean((predicted - true) ** 2) / np.var(true))
+    """The fraction of the truth's variance that is predicted; NaN if it has none."""
+    variance = np.var(true)
+    return float(1 - np.mean((predicted - true) ** 2) / variance) if variance else float("nan")
 
 
 def standard_error(values: Float[np.ndarray, " n"]) -> float:

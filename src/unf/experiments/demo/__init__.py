@@ -9,12 +9,12 @@ import jax
 import numpy as np
 
 from ...spec import WeightSpace
+from ..predict import invariance_gap
 from ._networks import SPEC, TEST_POINTS, Config, train_networks, true_accuracies, two_moons
-from ._predictors import invariance_gap, kendall_tau, make_splits, score_predictors
-from ._progress import Reporter
-from ._show import Result, draw, print_table
+from ._predictors import make_splits, score_predictors
+from ._show import Result, draw, table
 
-__all__ = ["TEST_POINTS", "Config", "Result", "kendall_tau", "run", "two_moons"]
+__all__ = ["TEST_POINTS", "Config", "Result", "run", "two_moons"]
 
 
 def run(config: Config) -> Result:
@@ -25,20 +25,18 @@ def run(config: Config) -> Result:
     """
     if config.networks < 20:
         raise ValueError(f"networks is {config.networks}; expected at least 20")
-    report = Reporter()
-    say = report.console.print
-    zoo, truth, fits, shuffle = jax.random.split(jax.random.key(config.seed), 4)
-    params = train_networks(config, report=report, key=zoo)
+    zoo, truth = jax.random.split(jax.random.key(config.seed))
+    params = train_networks(config, key=zoo)
     accuracies = true_accuracies(params, key=truth)
     low, middle, high = np.quantile(accuracies, [0.05, 0.5, 0.95])
-    say(f"their accuracy: median {middle:.2f}, nine in ten between {low:.2f} and {high:.2f}")
+    print(f"their accuracy: median {middle:.2f}, nine in ten between {low:.2f} and {high:.2f}")
     space = WeightSpace.from_spec(SPEC, jax.tree.map(lambda x: x[0], params))
     splits = make_splits(params, accuracies)
-    scores, model = score_predictors(space, splits, config, report=report, key=fits)
-    print_table(report.console, scores, len(splits[2].accuracies))
-    gap = invariance_gap(model, space, splits[2].features, key=shuffle)
-    say(f"reordering hidden neurons changes UNF's predictions by at most {gap:.0e}")
+    scores, models = score_predictors(space, splits, config)
+    print(table(scores, len(splits[2].success)))
+    gap = invariance_gap(models, space, splits[2].weights, seed=config.seed)
+    print(f"reordering hidden neurons changes UNF's predictions by at most {gap:.0e}")
     result = Result(params, accuracies, scores, gap, config.out / "demo.png")
     draw(result, key=truth)
-    say(f"picture: {result.picture}")
+    print(f"picture: {result.picture}")
     return result

@@ -22,10 +22,9 @@ def main() -> None:
     option("--seed", type=int, default=Config.seed, help="of everything random")
     option("--out", type=Path, default=Config.out, help="folder for the picture")
     config = Config(**vars(parser.parse_args()))
-    missing = [name for name in ("matplotlib", "rich") if importlib.util.find_spec(name) is None]
-    if missing:
+    if importlib.util.find_spec("matplotlib") is None:
         remedy = "pip install 'universal-neural-functionals[plots]'"
-        parser.error(f"{' and '.join(missing)} not installed; run: {remedy}")
+        parser.error(f"matplotlib not installed; run: {remedy}")
     run(config)
     print(f"{time.perf_counter() - started:.0f} s in all")
 

@@ -11,7 +11,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, PyTree
 
-from ._progress import Reporter
+from ..._progress import Progress
 
 SPEC = {"w0": "[in] hidden", "b0": "hidden", "w1": "hidden [out]", "b1": "[out]"}
 EXAMPLES, TEST_POINTS, BATCH = 256, 4000, 32
@@ -75,7 +75,7 @@ def _draw_network(config: Config, *, key: PRNGKeyArray) -> dict[str, Any]:
     }
 
 
-def train_networks(config: Config, *, report: Reporter, key: PRNGKeyArray) -> PyTree:
+def train_networks(config: Config, *, key: PRNGKeyArray) -> PyTree:
     """Train all networks at once with Adam; leaves of the result are stacked."""
     adam = optax.scale_by_adam()
     draw_key, train_key = jax.random.split(key)
@@ -102,9 +102,12 @@ def train_networks(config: Config, *, report: Reporter, key: PRNGKeyArray) -> Py
     draw = jax.jit(jax.vmap(lambda key: _draw_network(config, key=key)))
     runs = draw(jax.random.split(draw_key, config.networks))
     states = jax.vmap(adam.init)(runs["params"])
-    for chunk in report.track(f"training {config.networks:,} networks", range(10)):
-        keys = jax.random.split(jax.random.fold_in(train_key, chunk), max(config.steps // 10, 1))
-        runs, states = jax.block_until_ready(advance(runs, states, keys))
+    with Progress(f"training {config.networks:,} networks", 10) as progress:
+        for chunk in range(10):
+            chunk_key = jax.random.fold_in(train_key, chunk)
+            keys = jax.random.split(chunk_key, max(config.steps // 10, 1))
+            runs, states = jax.block_until_ready(advance(runs, states, keys))
+            progress.advance()
     return runs["params"]
 
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray, PyTree
 
+from .._scores import summary
 from ._networks import TEST_POINTS, network, two_moons
 from ._predictors import Score
 
@@ -22,24 +23,16 @@ class Result(NamedTuple):
     picture: Path
 
 
-def print_table(console: Any, scores: dict[str, Score], networks: int) -> None:
-    """Print the scores, and who won."""
-    from rich.table import Table
-
-    table = Table("predictor", "Kendall's tau", "R²")
-    for name, score in scores.items():
-        table.add_row(name, summary(score.tau), summary(score.r2))
+def table(scores: dict[str, Score], networks: int) -> str:
+    """The scores, and who won."""
     repeats = len(next(iter(scores.values())).tau)
-    console.print(f"on {networks} test networks, mean ± standard error of {repeats} runs:")
-    console.print(table)
+    lines = [
+        f"on {networks} test networks, mean ± standard error of {repeats} runs:",
+        f"  {'predictor':10} {'Kendall tau':16} R²",
+        *(f"  {name:10} {summary(s.tau):16} {summary(s.r2)}" for name, s in scores.items()),
+    ]
     winner = max(scores, key=lambda name: scores[name].tau.mean())
-    console.print(f"{winner} ranks networks it has never seen best.")
-
-
-def summary(values: Float[np.ndarray, " n"]) -> str:
-    """Mean ± standard error, or the value if there is but one."""
-    error = f" ± {values.std(ddof=1) / len(values) ** 0.5:.3f}" if len(values) > 1 else ""
-    return f"{values.mean():.3f}{error}"
+    return "\n".join([*lines, f"{winner} ranks networks it has never seen best."])
 
 
 def draw(result: Result, *, key: PRNGKeyArray) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, PyTree
 
 from ..._progress import Progress
 from ..._version import __version__
@@ -153,7 +153,9 @@ def train(
         predicted=predicted,
         true=true,
         tested=split.test,
-        invariance=invariance_gap(fitted.models, zoo, split.test[:20], seed=seed),
+        invariance=invariance_gap(
+            fitted.models, zoo.space, zoo.weights(split.test[:20]), seed=seed
+        ),
         parameters=sum(x.size for x in jax.tree.leaves(eqx.filter(models[0], eqx.is_array))),
         seconds=time.perf_counter() - started,
     )
@@ -161,15 +163,10 @@ def train(
     return report
 
 
-def invariance_gap(models: Any, zoo: Zoo, rows: Int[np.ndarray, " rows"], *, seed: int) -> float:
-    """The largest change of a prediction when hidden neurons of real models are reordered."""
-    weights, rng = zoo.weights(rows), np.random.default_rng(seed)
-    shuffled = []
-    for i in range(len(rows)):
-        one = jax.tree.map(lambda x, i=i: x[i], weights)
-        key = jax.random.key(int(rng.integers(2**31)))
-        shuffled.append(zoo.space.permute(one, zoo.space.sample_permutation(key)))
-    moved = jax.tree.map(lambda *leaves: np.stack(leaves), *shuffled)
+def invariance_gap(models: Any, space: WeightSpace, weights: PyTree, *, seed: int) -> float:
+    """The largest change of a prediction when each network's hidden neurons are reordered."""
+    keys = jax.random.split(jax.random.key(seed), len(jax.tree.leaves(weights)[0]))
+    moved = jax.vmap(lambda x, key: space.permute(x, space.sample_permutation(key)))(weights, keys)
     return float(np.max(np.abs(predict(models, weights) - predict(models, moved))))
 
 
