@@ -36,6 +36,14 @@ def test_info(zoo, capsys):
     assert json.loads(capsys.readouterr().out)["config"]["hidden"] == 3
 
 
+def test_metadata_as_csv(zoo, tmp_path, capsys):
+    assert main(["zoo", "info", str(zoo), "--csv", str(tmp_path / "new" / "zoo.csv")]) == 0
+    rows = list(csv.DictReader((tmp_path / "new" / "zoo.csv").open()))
+    assert len(rows) == MODELS and rows[0]["status"] == "trained"
+    assert {row["batch_size"] for row in rows} == {"2", "3"}
+    assert all(1e-4 <= float(row["learning_rate"]) <= 1e-2 for row in rows)
+
+
 def test_plot(zoo, capsys):
     assert main(["zoo", "plot", str(zoo)]) == 0
     assert (zoo / "zoo.png").read_bytes().startswith(b"\x89PNG")

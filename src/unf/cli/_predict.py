@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ..experiments import predict
+from ..zoo import Zoo
 from ._options import Help, add_options, from_options, require, whole_numbers
 
 EPILOG = """\
@@ -18,8 +20,6 @@ examples:
 
 def add_parser(commands: Any) -> None:
     """Add the command to the parser."""
-    from ..experiments.predict import METHODS, Training
-
     parser = commands.add_parser(
         "predict",
         help="predict how well networks work from their weights",
@@ -31,7 +31,7 @@ def add_parser(commands: Any) -> None:
     train = actions.add_parser("train", help="train predictors and test them once")
     option = train.add_argument
     option("--zoo", type=Path, required=True, metavar="DIR")
-    option("--method", choices=list(METHODS), required=True)
+    option("--method", choices=list(predict.METHODS), required=True)
     option("--out", type=Path, metavar="DIR", help="for results; by default out/predict-METHOD")
     option("--seeds", type=int, default=5, help="how many predictors (default: 5)")
     option("--seed", type=int, default=0, help="of the first predictor (default: 0)")
@@ -45,7 +45,7 @@ def add_parser(commands: Any) -> None:
     option("--json", action="store_true", help="print result.json")
     option("--quiet", action="store_true", help="show no progress")
     paper = "training (defaults: the paper's; unf-plus has its own)"
-    add_options(train.add_argument_group(paper), Training, defaults=False)
+    add_options(train.add_argument_group(paper), predict.Training, defaults=False)
     train.set_defaults(run=_train)
     apply = actions.add_parser("apply", help="predict the success of a zoo's networks, as CSV")
     option = apply.add_argument
@@ -56,9 +56,6 @@ def add_parser(commands: Any) -> None:
 
 
 def _train(options: argparse.Namespace) -> int:
-    from ..experiments import predict
-    from ..zoo import Zoo
-
     require(["matplotlib"], "plots")
     out = options.out or Path("out") / f"predict-{options.method}"
     report = predict.train(
@@ -82,9 +79,6 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _apply(options: argparse.Namespace) -> int:
-    from ..experiments import predict
-    from ..zoo import Zoo
-
     zoo = Zoo(options.zoo)
     rows, predicted = predict.apply(options.checkpoint, zoo)
     lines = ["model,predicted,measured"]

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from ..experiments import table1
 from ._options import Help, require
 
 EPILOG = """\
@@ -32,8 +33,6 @@ def add_parser(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from ..experiments import table1
-
     require(["matplotlib"], "plots")
     setting = table1.SMALL if options.small else table1.FULL
     out = options.out or Path("out") / ("table1-small" if options.small else "table1")

@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ..zoo import RECIPES, Status, Zoo, build, draw
 from ._options import INTERRUPTED, Help, add_options, from_options, require
 
 EPILOG = """\
@@ -20,8 +23,6 @@ examples:
 
 def add_parser(commands: Any) -> None:
     """Add the command to the parser."""
-    from ..zoo import RECIPES
-
     parser = commands.add_parser(
         "zoo",
         help="build, describe and draw zoos of trained networks",
@@ -54,6 +55,7 @@ def add_parser(commands: Any) -> None:
         "--check", action="store_true", help="read everything and say what is damaged"
     )
     info.add_argument("--json", action="store_true", help="for scripts")
+    info.add_argument("--csv", type=Path, metavar="FILE", help="write a line for each model")
     info.set_defaults(run=_info)
     plot = actions.add_parser("plot", help="draw a zoo", formatter_class=Help)
     plot.add_argument("zoo", type=Path, metavar="DIR")
@@ -62,8 +64,6 @@ def add_parser(commands: Any) -> None:
 
 
 def _build(options: argparse.Namespace) -> int:
-    from ..zoo import RECIPES, Zoo, build
-
     recipe = from_options(RECIPES[options.recipe], options)
     try:
         zoo = build(
@@ -85,10 +85,11 @@ def _build(options: argparse.Namespace) -> int:
 
 
 def _info(options: argparse.Namespace) -> int:
-    from ..zoo import Zoo
-
     zoo = Zoo(options.zoo)
     print(json.dumps(zoo.summary(), indent=1) if options.json else zoo.describe())
+    if options.csv:
+        options.csv.parent.mkdir(parents=True, exist_ok=True)
+        options.csv.write_text(_as_csv(zoo))
     if not options.check:
         return 0
     damage = zoo.damage()
@@ -98,9 +99,18 @@ def _info(options: argparse.Namespace) -> int:
     return 1 if damage else 0
 
 
-def _plot(options: argparse.Namespace) -> int:
-    from ..zoo import Zoo, draw
+def _as_csv(zoo: Any) -> str:
+    """Choices and measurements of every finished model."""
+    names = ["success", "success_again", "loss", "loss_again", *zoo.choices]
+    columns = [*zoo.success.T, *zoo.loss.T, *zoo.choices.values()]
+    lines = [",".join(["model", "status", *names])]
+    for model in np.flatnonzero(zoo.status):
+        values = [f"{column[model]:.6g}" for column in columns]
+        lines.append(",".join([str(model), Status(zoo.status[model]).name.lower(), *values]))
+    return "\n".join(lines) + "\n"
 
+
+def _plot(options: argparse.Namespace) -> int:
     require(["matplotlib"], "plots")
     path = options.out or options.zoo / "zoo.png"
     draw(Zoo(options.zoo), path)
