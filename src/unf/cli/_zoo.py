@@ -13,7 +13,8 @@ from ._options import INTERRUPTED, Help, add_options, from_options, require
 
 EPILOG = """\
 examples:
-  unf zoo build tiny-rnn --models 256 --hidden 16 --digits 1 --steps 500 --out out/zoo
+  unf zoo build tiny-rnn --models 256 --hidden 16 --digits 1 --steps 500 --batch-sizes 32,64,128 \\
+      --out out/zoo                                    (two CPU cores, two minutes)
   unf zoo build tiny-rnn --models 10000 --seed 0 --out out/tiny-rnn      (a GPU, ten minutes)
   unf zoo build tiny-rnn --models 10000 --seed 0 --out out/tiny-rnn --resume
   unf zoo info out/zoo
