@@ -37,10 +37,10 @@ def test_answers_are_sums(digits):
     assert lengths == set(range(1, digits + 1))
 
 
-@pytest.mark.parametrize("written_out", [False, True])
-def test_the_written_gradient_is_the_gradient(problems, params, monkeypatch, written_out):
+@pytest.mark.parametrize("accelerator", [False, True])
+def test_the_written_gradient_is_the_gradient(problems, params, monkeypatch, accelerator):
     """Both forms of the loop agree with differentiating step after step."""
-    monkeypatch.setattr(gru_module, "_written_out", lambda: written_out)
+    monkeypatch.setattr(gru_module, "_on_accelerator", lambda: accelerator)
 
     def plain_loss(params):
         def plain(cell, symbols, state):

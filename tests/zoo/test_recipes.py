@@ -98,3 +98,9 @@ def test_relaxed_vocabulary_is_the_papers_space():
 def test_mistakes(options, message):
     with pytest.raises(ValueError, match=message):
         TinyRNN(**options)
+
+
+def test_the_type_of_activations_is_settled_by_the_machine():
+    assert TinyRNN().dtype == "auto"
+    assert TinyRNN().resolved().dtype == "float32"  # tests run on CPUs
+    assert TinyRNN(dtype="bfloat16").resolved().dtype == "bfloat16"

@@ -7,10 +7,13 @@ With r, z, n the gates and T_s the row of a table for the symbol s that is read,
 
 Training many small networks at once is bound by memory traffic, not by arithmetic: the gradients
 of W, b and T are one product over all time steps, instead of a sum read and written at each.
+There are two forms of the loop. On accelerators it is written out, with the gates side by side
+in one product and everything in separate arrays, so that nothing is copied together. CPUs
+compile that slowly and run it badly; they scan, gate by gate.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,125 +23,155 @@ Table = Float[Array, "symbols gates"]
 Kernel = Float[Array, "hidden gates"]
 Bias = Float[Array, " hidden"]
 State = Float[Array, "batch hidden"]
+States = Float[Array, "time batch hidden"]
+Triple = tuple[Array, Array, Array]
+
+
+class _Gates(NamedTuple):
+    """What one step computes, in at least float32; `own` is h W_n + b."""
+
+    r: Array
+    z: Array
+    n: Array
+    own: Array
+
+    def after(self, state: State) -> State:
+        """The next state."""
+        return ((1 - self.z) * self.n + self.z * state).astype(state.dtype)
+
+    def pull_back(self, d_after: State, state: State) -> tuple[Array, ...]:
+        """Gradients by h W_r, h W_z, h W_n, by T_n, and directly by h, from the next state's."""
+        r, z, n, own = (gate.astype(wide(gate)) for gate in self)
+        d_after = d_after.astype(r.dtype)
+        d_n = d_after * (1 - z) * (1 - n * n)
+        d_r = d_n * own * r * (1 - r)
+        d_z = d_after * (state.astype(r.dtype) - n) * z * (1 - z)
+        return d_r, d_z, d_n * r, d_n, d_after * z
+
+    def kept(self, like: Array) -> "_Gates":
+        """As they are stored for the way back."""
+        return _Gates(*(gate.astype(like.dtype) for gate in self))
+
+
+def gru(
+    table: Table, kernel: Kernel, bias: Bias, symbols: Int[Array, "time batch"], state: State
+) -> States:
+    """The states after each symbol, beginning from `state`; gates r, z, n are side by side."""
+    if _on_accelerator():
+        return _written_out(table, kernel, bias, symbols, state)
+    return _scanned(_thirds(table), _thirds(kernel), bias, symbols, state)
 
 
 def gru_step(
     table: Table, kernel: Kernel, bias: Bias, symbols: Int[Array, " batch"], state: State
 ) -> State:
     """The state after one symbol."""
-    return _blend(_gates(table, bias, symbols, state @ kernel), state)
+    return _gates(_thirds(_look_up(table, symbols)), _thirds(state @ kernel), bias).after(state)
 
 
-@jax.custom_vjp
-def gru(
-    table: Table, kernel: Kernel, bias: Bias, symbols: Int[Array, "time batch"], state: State
-) -> Float[Array, "time batch hidden"]:
-    """The states after each symbol, beginning from `state`."""
-    return _forward(table, kernel, bias, symbols, state)[0]
+def wide(x: Array) -> jnp.dtype:
+    """The type to compute in: at least float32."""
+    return jnp.promote_types(x.dtype, jnp.float32)
 
 
-def _gates(table: Table, bias: Bias, symbols: Array, product: Array) -> tuple[Array, ...]:
-    """r, z, n and h W_n + b, in at least float32 whatever the operands are stored in."""
-    wide = jnp.promote_types(product.dtype, jnp.float32)
-    given_r, given_z, given_n = jnp.split(_look_up(table, symbols).astype(wide), 3, axis=-1)
-    own_r, own_z, own_n = jnp.split(product.astype(wide), 3, axis=-1)
-    own_n = own_n + bias.astype(wide)[None]
-    r, z = jax.nn.sigmoid(given_r + own_r), jax.nn.sigmoid(given_z + own_z)
-    return r, z, jnp.tanh(given_n + r * own_n), own_n
+def _on_accelerator() -> bool:
+    return jax.default_backend() != "cpu"
 
 
-def _look_up(table: Table, symbols: Int[Array, " batch"]) -> Array:
+def _thirds(x: Array) -> Triple:
+    first, second, third = jnp.split(x, 3, axis=-1)
+    return first, second, third
+
+
+def _look_up(table: Array, symbols: Array) -> Array:
     return table.at[symbols].get(mode="promise_in_bounds")
 
 
-def _blend(gates: tuple[Array, ...], state: State) -> State:
-    _, z, n, _ = gates
-    return ((1 - z) * n + z * state.astype(z.dtype)).astype(state.dtype)
+def _gates(given: Sequence[Array], own: Sequence[Array], bias: Bias) -> _Gates:
+    """The gates from rows of the table and products with the state."""
+    dtype = wide(bias)
+    (given_r, given_z, given_n), (own_r, own_z, own_n) = (
+        [x.astype(dtype) for x in triple] for triple in (given, own)
+    )
+    own_n = own_n + bias.astype(dtype)[None]
+    r, z = jax.nn.sigmoid(given_r + own_r), jax.nn.sigmoid(given_z + own_z)
+    return _Gates(r, z, jnp.tanh(given_n + r * own_n), own_n)
 
 
-def _forward(table: Table, kernel: Kernel, bias: Bias, symbols: Array, state: State):
-    def step(state: State, now: Array) -> tuple[State, tuple]:
-        gates = _gates(table, bias, now, state @ kernel)
-        after = _blend(gates, state)
-        return after, (after, (state, *(gate.astype(state.dtype) for gate in gates)))
-
-    _, (states, kept) = _over_time(step, state, symbols, len(symbols))
-    return _stack(states), (table, kernel, bias, symbols, kept)
+def _one_hot(symbols: Array, like: Array) -> Array:
+    return jax.nn.one_hot(symbols.reshape(-1), like.shape[0], dtype=like.dtype)
 
 
-def _backward(residuals: tuple, cotangents: Float[Array, "time batch hidden"]):
-    table, kernel, _, symbols, kept = residuals
+@jax.custom_vjp
+def _scanned(tables: Triple, kernels: Triple, bias: Bias, symbols: Array, state: State) -> States:
+    return _scan_forward(tables, kernels, bias, symbols, state)[0]
+
+
+def _scan_forward(tables: Triple, kernels: Triple, bias: Bias, symbols: Array, state: State):
+    def step(state: State, given: list[Array]) -> tuple[State, tuple[State, _Gates]]:
+        gates = _gates(given, [state @ kernel for kernel in kernels], bias)
+        return gates.after(state), (state, gates.kept(state))
+
+    rows = [_look_up(table, symbols) for table in tables]
+    last, (before, gates) = jax.lax.scan(step, state, rows)
+    states = jnp.concatenate([before[1:], last[None]])
+    return states, (tables, kernels, symbols, before, gates)
+
+
+def _scan_backward(residuals: tuple, cotangents: States):
+    tables, kernels, symbols, before, gates = residuals
+    dtype, hidden = before.dtype, before.shape[-1]
+
+    def step(d_state: State, now: tuple) -> tuple[State, list[Array]]:
+        d_after, state, gates = now
+        *at_gates, d_direct = gates.pull_back(d_state + d_after, state)
+        at_gates = [x.astype(dtype) for x in at_gates]
+        products = [d @ kernel.T for d, kernel in zip(at_gates, kernels, strict=False)]
+        return (d_direct + sum(products)).astype(dtype), at_gates
+
+    start = jnp.zeros_like(cotangents[0])
+    d_state, at_gates = jax.lax.scan(step, start, (cotangents, before, gates), reverse=True)
+    d_r, d_z, d_own, d_n = (x.reshape(-1, hidden) for x in at_gates)
+    before, read = before.reshape(-1, hidden), _one_hot(symbols, tables[0])
+    d_kernels = tuple(before.T @ d for d in (d_r, d_z, d_own))
+    d_tables = tuple(read.T @ d for d in (d_r, d_z, d_n))
+    return d_tables, d_kernels, jnp.sum(d_own, axis=0), None, d_state
+
+
+_scanned.defvjp(_scan_forward, _scan_backward)
+
+
+@jax.custom_vjp
+def _written_out(table: Table, kernel: Kernel, bias: Bias, symbols: Array, state: State) -> States:
+    return _out_forward(table, kernel, bias, symbols, state)[0]
+
+
+def _out_forward(table: Table, kernel: Kernel, bias: Bias, symbols: Array, state: State):
+    states, kept = [state], []
+    for now in symbols:
+        product = states[-1] @ kernel
+        gates = _gates(_thirds(_look_up(table, now)), _thirds(product), bias)
+        states.append(gates.after(states[-1]))
+        kept.append(gates.kept(state))
+    return jnp.stack(states[1:]), (table, kernel, symbols, states[:-1], kept)
+
+
+def _out_backward(residuals: tuple, cotangents: States):
+    table, kernel, symbols, before, kept = residuals
     dtype, hidden = kernel.dtype, kernel.shape[0]
-    # Gradients by h W_r, h W_z, h W_n and by T_n side by side; the last does not reach h.
+    # The gradient by T_n is the fourth of those side by side; it does not reach h.
     padded = jnp.concatenate([kernel, jnp.zeros((hidden, hidden), dtype)], axis=1).T
-
-    wide = jnp.promote_types(dtype, jnp.float32)
-
-    def step(d_state: State, now: tuple) -> tuple[State, Array]:
-        d_after, kept = now
-        state, r, z, n, own_n = (x.astype(wide) for x in kept)
-        d_after = (d_state + d_after).astype(wide)
-        d_n = d_after * (1 - z) * (1 - n * n)
-        d_r = d_n * own_n * r * (1 - r)
-        d_z = d_after * (state - n) * z * (1 - z)
-        at_gates = jnp.concatenate([d_r, d_z, d_n * r, d_n], axis=-1).astype(dtype)
-        d_state = d_after * z + (at_gates @ padded).astype(wide)
-        return d_state.astype(dtype), at_gates
-
-    nothing = jnp.zeros_like(cotangents[0])
-    series = (cotangents, kept)
-    d_state, at_gates = _over_time(step, nothing, series, len(symbols), reverse=True)
-    at_gates = _stack(at_gates).reshape(-1, 4 * hidden)
-    before = _stack(kept[0]).reshape(-1, hidden)
-    read = jax.nn.one_hot(symbols.reshape(-1), table.shape[0], dtype=dtype)
-    d_kernel = (before.T @ at_gates)[:, : 3 * hidden]
-    d_table = read.T @ at_gates
+    d_state, collected = jnp.zeros_like(cotangents[0]), []
+    for d_after, state, gates in zip(cotangents[::-1], before[::-1], kept[::-1], strict=True):
+        *at_gates, d_direct = gates.pull_back(d_state + d_after, state)
+        collected.append(jnp.concatenate(at_gates, axis=-1).astype(dtype))
+        d_state = (d_direct + (collected[-1] @ padded).astype(d_direct.dtype)).astype(dtype)
+    at_gates = jnp.stack(collected[::-1]).reshape(-1, 4 * hidden)
+    d_kernel = (jnp.stack(before).reshape(-1, hidden).T @ at_gates)[:, : 3 * hidden]
+    d_table = _one_hot(symbols, table).T @ at_gates
     d_bias = jnp.sum(d_table[:, 2 * hidden : 3 * hidden], axis=0)
     d_table = jnp.concatenate([d_table[:, : 2 * hidden], d_table[:, 3 * hidden :]], axis=1)
     return d_table, d_kernel, d_bias, None, d_state
 
 
-gru.defvjp(_forward, _backward)
-
-
-def _over_time(
-    step: Callable, carry: Any, xs: Any, length: int, *, reverse: bool = False
-) -> tuple[Any, Any]:
-    """`lax.scan`, written out on accelerators: faster there, and slow to compile on CPUs.
-
-    Written out, what is collected stays in separate arrays, so that nothing is copied together.
-    """
-    if not _written_out():
-        return jax.lax.scan(step, carry, xs, reverse=reverse)
-    collected: list[Any] = [None] * length
-    for time in reversed(range(length)) if reverse else range(length):
-        now = jax.tree.map(lambda x, t=time: x[t], xs, is_leaf=_is_series)
-        carry, collected[time] = step(carry, now)
-    return carry, jax.tree.map(lambda *arrays: _Series(arrays), *collected)
-
-
-def _written_out() -> bool:
-    return jax.default_backend() != "cpu"
-
-
-class _Series:
-    """Arrays, one for each time."""
-
-    def __init__(self, arrays: tuple[Array, ...]):
-        self.arrays = arrays
-
-    def __getitem__(self, time: int) -> Array:
-        return self.arrays[time]
-
-
-jax.tree_util.register_pytree_node(
-    _Series, lambda series: (series.arrays, None), lambda _, arrays: _Series(tuple(arrays))
-)
-
-
-def _is_series(x: Any) -> bool:
-    return isinstance(x, _Series)
-
-
-def _stack(x: Any) -> Array:
-    return jnp.stack(x.arrays) if _is_series(x) else x
+_written_out.defvjp(_out_forward, _out_backward)

@@ -50,6 +50,7 @@ def build(
         ZooError: if there is a zoo already and not `resume`, it was begun with other options,
             or it cannot be written.
     """
+    recipe = recipe.resolved()
     if models < 1:
         raise ZooError(f"models is {models}; expected at least 1")
     chunk = default_chunk(models, recipe) if chunk is None else chunk
@@ -85,8 +86,9 @@ def build(
 
 
 def default_chunk(models: int, recipe: Recipe) -> int:
-    """256, or so few that every batch size has a chunk."""
-    return max(1, min(256, -(-models // (2 * len(recipe.batch_sizes)))))
+    """256, or so few that every batch size has two chunks; a multiple of 4 for several devices."""
+    each = -(-models // (2 * len(recipe.batch_sizes)))
+    return max(1, min(256, each if each < 4 else -(-each // 4) * 4))
 
 
 def batch_size_of(recipe: Recipe, index: int, num_chunks: int, seed: int) -> int:

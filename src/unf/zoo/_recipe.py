@@ -46,6 +46,10 @@ class Recipe:
                 "expected 0 < min_learning_rate <= max_learning_rate"
             )
 
+    def resolved(self) -> "Recipe":
+        """The recipe with everything settled that depends on the machine; by default as it is."""
+        return self
+
     @property
     @abstractmethod
     def space(self) -> WeightSpace:

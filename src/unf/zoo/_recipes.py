@@ -1,6 +1,6 @@
 """The zoos there are."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -29,9 +29,6 @@ class TinyRNN(Recipe):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.dtype == "auto":
-            fast = "float32" if jax.default_backend() == "cpu" else "bfloat16"
-            object.__setattr__(self, "dtype", fast)
         if self.problems < 1:
             raise ValueError(f"problems is {self.problems}; expected at least 1")
         self.task  # its own checks  # noqa: B018
@@ -39,7 +36,13 @@ class TinyRNN(Recipe):
     @cached_property
     def task(self) -> Addition:
         """Addition, and the network that learns it."""
-        return Addition(digits=self.digits, hidden=self.hidden, dtype=self.dtype)
+        dtype = "float32" if self.dtype == "auto" else self.dtype
+        return Addition(digits=self.digits, hidden=self.hidden, dtype=dtype)
+
+    def resolved(self) -> "TinyRNN":
+        """With the type of activations that is fast here."""
+        fast = "float32" if jax.default_backend() == "cpu" else "bfloat16"
+        return replace(self, dtype=fast) if self.dtype == "auto" else self
 
     @property
     def space(self) -> WeightSpace:
