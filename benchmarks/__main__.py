@@ -4,10 +4,10 @@ import argparse
 import json
 from pathlib import Path
 
-from . import device, growth, literal, profile, real
+from . import device, growth, literal, profile, real, zoo
 from ._measure import machine
 
-SUITES = ("literal", "profile", "growth", "real", "infer", "device")
+SUITES = ("literal", "profile", "growth", "real", "infer", "zoo", "device")
 
 
 def main() -> None:
@@ -52,6 +52,9 @@ def _run(suite: str, options: argparse.Namespace) -> tuple[list, str]:
 
         rows = [infer.run(name) for name in infer.NETWORKS]
         return rows, infer.report(rows)
+    if suite == "zoo":
+        rows = [zoo.run(*case) for case in zoo.cases()]
+        return rows, zoo.report(rows)
     if suite == "growth":
         rows = [growth.run(blocks) for blocks in (2, 4, 8, 16)]
         return rows, growth.report(rows)

@@ -104,6 +104,12 @@ def test_reports_survive_json(trained):
     assert record["device"] and record["date"] and record["jax"]
 
 
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"method": 3}'])
+def test_other_files_are_not_reports(text):
+    with pytest.raises(predict.PredictError, match="not the result of an experiment"):
+        predict.Report.from_json(text)
+
+
 def test_pictures(trained, tmp_path):
     _, report = trained
     predict.draw_predictions([report, report], tmp_path / "predictions.png")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..zoo import TinyRNN, Zoo, build
 from ._scores import summary
-from .predict import METHODS, Report, Training, draw_curves, draw_predictions, train
+from .predict import METHODS, PredictError, Report, Training, draw_curves, draw_predictions, train
 
 PAPER = {"deepset": "0.8306", "statnn": "0.8839 ± 0.0007", "unf": "0.8968 ± 0.0006"}
 
@@ -114,10 +114,9 @@ def _report(
 ) -> Report:
     """A method's result, from its folder if it is there and of this very experiment."""
     training, file = setting.training(method), folder / method / "result.json"
-    if file.is_file():
-        known = Report.from_json(file.read_text())
-        same = known.training == dataclasses.asdict(training) and len(known.seeds) == seeds
-        if same and known.zoo == _described(zoo):
+    known = _read(file)
+    if known is not None and known.training == dataclasses.asdict(training):
+        if len(known.seeds) == seeds and known.zoo == _described(zoo):
             return known
     return train(
         zoo,
@@ -128,6 +127,13 @@ def _report(
         sizes=setting.sizes,
         show_progress=show_progress,
     )
+
+
+def _read(file: Path) -> Report | None:
+    try:
+        return Report.from_json(file.read_text())
+    except (OSError, PredictError):
+        return None
 
 
 def _described(zoo: Zoo) -> dict:

@@ -7,7 +7,6 @@ caller's own weight space if one is given.
 
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -16,6 +15,7 @@ import jax.numpy as jnp
 from safetensors import SafetensorError, safe_open
 from safetensors.flax import save
 
+from .._files import write_whole
 from ..spec import SpecError, WeightSpace
 from ._deepset import InvariantDeepSet
 from ._statnn import StatNN
@@ -44,13 +44,7 @@ def save_model(path: str | os.PathLike, model: Any) -> None:
     if isinstance(model, UNF) and model.out_space != model.space:
         description["out_space"] = model.out_space.to_json()
     data = save(_named_arrays(model), metadata={"unf": json.dumps(description)})
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
-        partial.write_bytes(data)
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_whole(path, data)
 
 
 def load_model(

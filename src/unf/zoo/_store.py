@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from .._files import write_whole
 from ._errors import ZooError
 
 
@@ -57,9 +58,7 @@ class Store:
             for name, (shape, dtype) in arrays.items():
                 self._open(name, shape, dtype)
             document = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
-            partial = self.path / f".zarr.json.{os.getpid()}.partial"
-            partial.write_text(json.dumps(document, indent=1))
-            os.replace(partial, self.path / "zarr.json")
+            write_whole(self.path / "zarr.json", json.dumps(document, indent=1))
 
     def write(self, chunk: int, values: Mapping[str, np.ndarray]) -> None:
         """Write the arrays of a chunk and wait until they are on disk, the status last."""

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int, PyTree
 
+from ..._files import write_whole
 from ..._progress import Progress
 from ..._version import __version__
 from ...models import load_model, save_model
@@ -26,6 +27,7 @@ from ._fit import fit, predict
 from ._methods import METHODS, Predictor, Training
 
 MODELS = "model-{}.safetensors"
+_ARRAYS = ("tau", "r2", "valid_tau", "losses", "predicted", "true", "tested")
 
 
 class PredictError(ValueError):
@@ -75,12 +77,18 @@ class Report:
 
     @classmethod
     def from_json(cls, text: str) -> "Report":
-        """Read back what `to_json` wrote."""
-        record, kinds = json.loads(text), {f.name: f.type for f in dataclasses.fields(cls)}
-        lists = {name: record[name] for name in kinds}
-        arrays = {k: np.asarray(v) for k, v in lists.items() if k not in ("seeds",)}
-        plain = {k: v for k, v in lists.items() if isinstance(v, dict | str | int | float)}
-        return cls(**{**arrays, **plain, "seeds": record["seeds"]})
+        """Read back what `to_json` wrote.
+
+        Raises:
+            PredictError: if it is something else.
+        """
+        try:
+            record = json.loads(text)
+            fields: dict[str, Any] = {f.name: record[f.name] for f in dataclasses.fields(cls)}
+            fields |= {name: np.asarray(fields[name]) for name in _ARRAYS}
+            return cls(**fields)
+        except (ValueError, KeyError, TypeError) as error:
+            raise PredictError(f"not the result of an experiment ({error!r})") from error
 
     def __str__(self) -> str:
         return (
@@ -159,7 +167,7 @@ def train(
         parameters=sum(x.size for x in jax.tree.leaves(eqx.filter(models[0], eqx.is_array))),
         seconds=time.perf_counter() - started,
     )
-    (folder / "result.json").write_text(report.to_json())
+    write_whole(folder / "result.json", report.to_json())
     return report
 
 

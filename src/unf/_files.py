@@ -1,0 +1,15 @@
+"""Writing files so that a crash leaves the old one or the new one, never a part."""
+
+import os
+from pathlib import Path
+
+
+def write_whole(path: str | os.PathLike, data: str | bytes) -> None:
+    """Write a file under another name, then give it its own; nothing is left behind on failure."""
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        partial.write_bytes(data.encode() if isinstance(data, str) else data)
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
