@@ -13,6 +13,7 @@ import pytest
 from tiny import CHUNK, MODELS
 
 from unf.cli import main
+from unf.zoo import Zoo
 
 BUILD = [
     "zoo", "build", "tiny-rnn", "--models", str(MODELS), "--chunk", str(CHUNK), "--hidden", "3",
@@ -38,7 +39,7 @@ def test_info(zoo, capsys):
 
 def test_metadata_as_csv(zoo, tmp_path, capsys):
     assert main(["zoo", "info", str(zoo), "--csv", str(tmp_path / "new" / "zoo.csv")]) == 0
-    rows = list(csv.DictReader((tmp_path / "new" / "zoo.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "new" / "zoo.csv").read_text().splitlines()))
     assert len(rows) == MODELS and rows[0]["status"] == "trained"
     assert {row["batch_size"] for row in rows} == {"2", "3"}
     assert all(1e-4 <= float(row["learning_rate"]) <= 1e-2 for row in rows)
@@ -117,6 +118,7 @@ def test_stopped_and_resumed(how, tmp_path):
         time.sleep(0.01)
     process.send_signal(how)
     _, errors = process.communicate(timeout=60)
+    assert not Zoo(path).complete
     if how == signal.SIGINT:
         assert process.returncode == 130
         assert "stopped; what is finished is stored" in errors and "--resume" in errors

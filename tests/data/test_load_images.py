@@ -55,7 +55,7 @@ def test_torn_file(tmp_path):
 
 def test_missing_data_says_where_it_was_looked_for(tmp_path, monkeypatch):
     monkeypatch.delenv("UNF_DATA", raising=False)
-    with pytest.raises(DataError, match="no folder was named: name the folder with --data"):
+    with pytest.raises(DataError, match="no folder was named: name the folder with --data-folder"):
         load_images("cifar10")
     with pytest.raises(DataError, match=r"no file cifar10_16x16.npz \(for cifar10\) in"):
         load_images("cifar10", tmp_path)

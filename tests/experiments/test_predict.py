@@ -60,12 +60,17 @@ def test_scores_are_those_of_the_predictions(zoo, trained):
 
 @pytest.mark.parametrize("method", list(predict.METHODS))
 def test_predictions_do_not_depend_on_the_order_of_neurons(zoo, method):
-    """On trained networks, to the rounding of float32."""
+    """To the rounding of float32, with the weights of a zoo."""
     make = predict.METHODS[method].make
     models = jax.tree.map(
         lambda x: x[None] if isinstance(x, jax.Array) else x, make(zoo.space, jax.random.key(0))
     )
-    assert predict.invariance_gap(models, zoo.space, zoo.weights(zoo.trained[:8]), seed=0) < 1e-6
+    weights = zoo.weights(zoo.trained[:8])
+    assert predict.invariance_gap(models, zoo.space, weights, seed=0) < 1e-6
+    if method != "deepset" and method != "statnn":  # those ignore any order within a tensor
+        moved = {**weights, "output": jax.tree.map(lambda x: x[:, ::-1], weights["output"])}
+        change = predict.predict(models, weights) - predict.predict(models, moved)
+        assert np.abs(change).max() > 1e-6, "one tensor moved alone is seen"
 
 
 def test_the_kept_epoch_is_the_best_on_validation(zoo, trained):
@@ -151,6 +156,29 @@ def test_models_are_divided_without_overlap(zoo):
     assert np.array_equal(split.test, predict.split_models(zoo).test)
     with pytest.raises(ZooError, match=r"32 usable models cannot be divided into \(30, 6, 6\)"):
         predict.split_models(zoo, (30, 6, 6))
+    with pytest.raises(ZooError, match=r"cannot be divided into \(8, 3\)"):
+        predict.split_models(zoo, (8, 3))
+
+
+def test_predictors_that_diverge_are_not_reported(zoo, tmp_path):
+    wild = predict.Training(epochs=1, batch_size=5, learning_rate=1e30)
+    with pytest.raises(predict.PredictError, match=r"seeds \[0, 1\] diverged in every epoch"):
+        _train(zoo, "statnn", tmp_path, training=wild)
+
+
+def test_results_of_an_earlier_run_are_removed(zoo, trained, tmp_path):
+    shutil.copytree(trained[0], tmp_path / "out")
+    _train(zoo, "statnn", tmp_path / "out", seeds=1)
+    assert sorted(path.name for path in (tmp_path / "out").glob("*")) == [
+        "model-0.safetensors",
+        "result.json",
+    ]
+
+
+@pytest.mark.parametrize("options", [{"seeds": 0}, {"seed": -1}])
+def test_seeds_that_do_not_serve(zoo, tmp_path, options):
+    with pytest.raises(predict.PredictError, match="expected at least 1 and 0"):
+        _train(zoo, "statnn", tmp_path, **options)
 
 
 def test_diverged_models_are_left_out_unless_asked_for(zoo, tmp_path):

@@ -35,7 +35,8 @@ def test_what_is_done_is_not_done_again(made, monkeypatch):
     assert str(table1.run(TINY, out, show_progress=False)) == str(result)
 
 
-def test_another_experiment_is_done_anew(made, monkeypatch):
+@pytest.mark.parametrize("change", [{"epochs": 2}, {"sizes": (21, 6, 5)}, {"seeds": 3}])
+def test_another_experiment_is_done_anew(made, monkeypatch, change):
     out, result = made
     trained = []
 
@@ -44,7 +45,7 @@ def test_another_experiment_is_done_anew(made, monkeypatch):
         return result.reports[0]
 
     monkeypatch.setattr(table1, "train", train)
-    table1.run(dataclasses.replace(TINY, epochs=2), out, show_progress=False)
+    table1.run(dataclasses.replace(TINY, **change), out, show_progress=False)
     assert trained == ["deepset", "statnn"]
 
 

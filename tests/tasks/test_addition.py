@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import unf
-from unf.tasks import Addition, as_text
+from unf.tasks import Addition, Problems, as_text
 from unf.tasks import _gru as gru_module
 
 TASK = Addition(digits=2, hidden=5, dtype="float64")
@@ -79,6 +79,19 @@ def test_success_is_that_of_the_answers_given(problems, params):
         text = as_text(expected)
         right += list(answer[: len(text) + 1]) == list(expected[: len(text) + 1])
     assert measured["success"] == pytest.approx(right / len(said))
+
+
+def test_what_the_network_says_is_a_success_and_anything_else_is_not(problems):
+    """A network that has learned to end its answers, asked for what it would say."""
+    params = TASK.init(key=jax.random.key(5))
+    params["output"]["bias"] = params["output"]["bias"].at[12].set(1.0)
+    said = np.asarray(TASK.answer(params, problems.questions))
+    ended = (said == 12).any(axis=1) & (said[:, 0] != 12)
+    assert ended.any()
+    questions, answers = problems.questions[ended], jnp.asarray(said[ended])
+    assert TASK.measure(params, Problems(questions, answers))["success"] == 1
+    other = answers.at[:, 0].set((answers[:, 0] + 1) % 10)
+    assert TASK.measure(params, Problems(questions, other))["success"] == 0
 
 
 def test_a_network_that_always_ends_never_succeeds(problems, params):

@@ -148,8 +148,8 @@ def test_damage_is_found_and_repaired(whole, copy, damage, message):
     if (copy / CHUNK_FILE).parents[3].exists():
         assert len(Zoo(copy).damage()) == 1
         assert Zoo(copy).weights(np.array([0, 8])) is not None, "other chunks can be read"
-        build_tiny(copy, resume=True, repair=True)
-        assert contents(copy) == contents(whole.path)
+    build_tiny(copy, resume=True, repair=True)
+    assert contents(copy) == contents(whole.path)
 
 
 def test_a_damaged_status_is_found_and_repaired(whole, copy):
@@ -196,6 +196,36 @@ def test_weights_that_are_not_finite_though_marked_as_trained(copy):
     zarr.open_group(copy, mode="r+")["weights.output.bias"][5] = np.nan
     with pytest.raises(ZooError, match="weights of model 5 are not finite though it is marked"):
         Zoo(copy).weights()
+    assert len(Zoo(copy).damage()) == 1
+    build_tiny(copy, resume=True, repair=True)
+    assert contents(copy) == contents(whole.path)
+
+
+def test_repairing_is_safe_from_crashes(copy, monkeypatch):
+    """While a chunk is trained anew it is not marked as finished."""
+    alter(copy / CHUNK_FILE)
+
+    def crash(*arguments, **options):
+        raise RuntimeError("power failure")
+
+    monkeypatch.setattr(build_module, "train_chunk", crash)
+    with pytest.raises(RuntimeError, match="power failure"):
+        build_tiny(copy, resume=True, repair=True)
+    assert Zoo(copy).trained.tolist() == [i for i in range(MODELS) if i not in range(4, 8)]
+
+
+def test_models_are_chosen_by_number_or_truth_value(whole):
+    third = whole.weights(np.arange(MODELS) == 3)["output"]["bias"]
+    np.testing.assert_array_equal(third, whole.weights(np.array([3]))["output"]["bias"])
+    for rows in (np.array([MODELS]), np.array([-1]), np.array([True])):
+        with pytest.raises(ZooError, match="rows are the numbers of models from 0 to 13"):
+            whole.weights(rows)
+
+
+def test_what_the_machine_settles_is_taken_from_the_zoo(copy):
+    """A zoo built on a GPU is opened again on a CPU."""
+    open_ended = dataclasses.replace(RECIPE, dtype="auto")
+    assert build_tiny(copy, open_ended, chunk=None, resume=True).complete
 
 
 def test_no_zoo(tmp_path):
@@ -228,9 +258,9 @@ def test_a_file_in_the_way(tmp_path):
         build_tiny(tmp_path / "zoo")
 
 
-@pytest.mark.parametrize("options", [{"models": 0}, {"chunk": 0}])
+@pytest.mark.parametrize("options", [{"models": 0}, {"chunk": 0}, {"seed": -1}])
 def test_numbers_that_do_not_serve(tmp_path, options):
-    with pytest.raises(ZooError, match="is 0; expected at least 1"):
+    with pytest.raises(ZooError, match="expected at least 1, 1 and 0"):
         build_tiny(tmp_path / "zoo", **options)
 
 
@@ -254,7 +284,7 @@ def test_too_small_a_disk_is_noticed_before_training(small_disk):
 
 def test_a_disk_that_fills_up(whole, small_disk):
     """What was stored before stays; with room again, the zoo is continued to the same bytes."""
-    build_module._prepare(_store_at(small_disk / "zoo"), RECIPE, 0, False)
+    build_module._prepare(_store_at(small_disk / "zoo"), RECIPE, 0, False, False)
     free = shutil.disk_usage(small_disk).free
     (small_disk / "filler").write_bytes(b"x" * (free - 4096 * 24))
     with pytest.raises(ZooError, match="the disk is full; free some space, then build again"):

@@ -100,6 +100,20 @@ def test_mistakes(options, message):
         TinyRNN(**options)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"data_fractions": (2.0,)}, "expected 0 < fraction <= 1"),
+        ({"max_dropout": 1.5}, "max_dropout is 1.5; expected 0 <= rate < 1"),
+        ({"min_scale": 0.0}, "scale from 0.0 to 3.0; expected 0 < low <= high"),
+        ({"channels": 0}, "channels is 0; expected at least 1"),
+    ],
+)
+def test_mistakes_with_images(options, message):
+    with pytest.raises(ValueError, match=message):
+        SmallCNNZoo(**options)
+
+
 def test_the_type_of_activations_is_settled_by_the_machine():
     assert TinyRNN().dtype == "auto"
     assert TinyRNN().resolved().dtype == "float32"  # tests run on CPUs

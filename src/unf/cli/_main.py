@@ -17,6 +17,7 @@ MENDABLE = (
     DataError,
     MissingExtra,
     OptionError,
+    OSError,
     PredictError,
     SpecError,
     TargetError,

@@ -78,8 +78,9 @@ def _build(options: argparse.Namespace) -> int:
             show_progress=not options.quiet,
         )
     except KeyboardInterrupt:
-        print("\nstopped; what is finished is stored:", file=sys.stderr)
-        print(Zoo(options.out).describe(), file=sys.stderr)
+        begun = (options.out / "zarr.json").exists()
+        found = f"what is finished is stored:\n{Zoo(options.out).describe()}" if begun else ""
+        print(f"\nstopped; {found or 'nothing was begun'}", file=sys.stderr)
         return INTERRUPTED
     print(zoo.describe())
     return 0
@@ -87,17 +88,17 @@ def _build(options: argparse.Namespace) -> int:
 
 def _info(options: argparse.Namespace) -> int:
     zoo = Zoo(options.zoo)
+    damage = zoo.damage() if options.check else []
+    if damage:
+        print("\n".join([*damage, f"{len(damage)} damaged chunks"]))
+        return 1
     print(json.dumps(zoo.summary(), indent=1) if options.json else zoo.describe())
+    if options.check and not options.json:
+        print("every chunk can be read")
     if options.csv:
         options.csv.parent.mkdir(parents=True, exist_ok=True)
         options.csv.write_text(_as_csv(zoo))
-    if not options.check:
-        return 0
-    damage = zoo.damage()
-    for entry in damage:
-        print(entry)
-    print(f"{len(damage)} damaged chunks" if damage else "every chunk can be read")
-    return 1 if damage else 0
+    return 0
 
 
 def _as_csv(zoo: Any) -> str:

@@ -47,7 +47,9 @@ def load_images(name: str, folder: str | os.PathLike | None = None) -> Images:
 
 def _find(name: str, file: str, folder: str | os.PathLike | None) -> Path:
     where = folder or os.environ.get("UNF_DATA")
-    remedy = "name the folder with --data or the variable UNF_DATA, or use the dataset 'digits'"
+    remedy = (
+        "name the folder with --data-folder or the variable UNF_DATA, or use the dataset 'digits'"
+    )
     if not where:
         raise DataError(f"{name} is in a file {file}, and no folder was named: {remedy}")
     path = Path(where) / file

@@ -5,6 +5,7 @@ import json
 import os
 from pathlib import Path
 
+from .._files import write_whole
 from ..zoo import TinyRNN, Zoo, build
 from ._scores import summary
 from .predict import METHODS, PredictError, Report, Training, draw_curves, draw_predictions, train
@@ -94,7 +95,9 @@ def run(
         show_progress=show_progress,
     )
     reports = [
-        _report(setting, zoo, method, folder, seeds or setting.seeds, show_progress)
+        _report(
+            setting, zoo, method, folder, setting.seeds if seeds is None else seeds, show_progress
+        )
         for method in setting.methods
     ]
     draw_predictions(reports, folder / "predictions.png")
@@ -104,8 +107,8 @@ def run(
         {"method": r.method, "tau": r.tau.tolist(), "r2": r.r2.tolist(), "cap": r.cap}
         for r in reports
     ]
-    (folder / "table1.json").write_text(json.dumps(table, indent=1))
-    (folder / "table1.md").write_text(f"{result}\n")
+    write_whole(folder / "table1.json", json.dumps(table, indent=1))
+    write_whole(folder / "table1.md", f"{result}\n")
     return result
 
 
@@ -115,9 +118,16 @@ def _report(
     """A method's result, from its folder if it is there and of this very experiment."""
     training, file = setting.training(method), folder / method / "result.json"
     known = _read(file)
-    if known is not None and known.training == dataclasses.asdict(training):
-        if len(known.seeds) == seeds and known.zoo == _described(zoo):
-            return known
+    wanted = {
+        "method": method,
+        "training": dataclasses.asdict(training),
+        "zoo": _described(zoo),
+        "split": dict(zip(("train", "valid", "test"), setting.sizes, strict=True)),
+        "seeds": list(range(seeds)),
+        "include_diverged": False,
+    }
+    if known is not None and all(getattr(known, name) == wanted[name] for name in wanted):
+        return known
     return train(
         zoo,
         method,

@@ -35,10 +35,11 @@ class Addition:
     """The task: problems, a network of two recurrent cells, its loss and its success.
 
     >>> task = Addition(digits=3)
+    >>> as_text(task.questions(jnp.array([815]), jnp.array([20]))[0])
+    '815+20'
     >>> problems = task.problems(2, key=jax.random.key(0))
-    >>> for question, answer in zip(problems.questions, problems.answers):
-    ...     print(as_text(question), as_text(answer))
-    62+6 68
+    >>> problems.questions.shape, problems.answers.shape
+    ((2, 7), (2, 5))
     """
 
     digits: int = 5
@@ -52,6 +53,8 @@ class Addition:
             raise ValueError(f"hidden is {self.hidden}; expected at least 1")
         if self.dtype not in ("float32", "bfloat16", "float64"):
             raise ValueError(f"dtype is {self.dtype!r}; expected float32, bfloat16 or float64")
+        if self.dtype == "float64" and not jax.config.read("jax_enable_x64"):
+            raise ValueError("dtype is 'float64', which JAX has only with JAX_ENABLE_X64=1")
 
     def problems(self, size: int, *, key: PRNGKeyArray) -> Problems:
         """Draw problems: each operand has 1 to `digits` digits, all lengths equally often."""

@@ -59,7 +59,7 @@ class SmallCNN:
         x = images
         for i in range(self.num_convolutions):
             layer = params[f"conv{i}"]
-            x = _convolve(x, layer["kernel"], stride=1 if i == 0 else 2)
+            x = _convolve(x, jnp.asarray(layer["kernel"]), stride=1 if i == 0 else 2)
             x = jax.nn.relu(x + jnp.broadcast_to(layer["bias"], x.shape))
         x = jnp.mean(x, axis=(1, 2))
         if key is not None:

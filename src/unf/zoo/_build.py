@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def build(
 ) -> Zoo:
     """Train a zoo and store it.
 
-    Every model follows from `recipe`, `seed` and its number alone. A chunk of models shares a
+    The zoo follows from its options and `seed` alone. A chunk of models shares a
     batch size, is trained by one compiled function and stored as one file of each array: it is
     the unit of work and of recovery.
 
@@ -50,19 +51,21 @@ def build(
         ZooError: if there is a zoo already and not `resume`, it was begun with other options,
             or it cannot be written.
     """
-    recipe = recipe.resolved()
-    if models < 1:
-        raise ZooError(f"models is {models}; expected at least 1")
-    chunk = default_chunk(models, recipe) if chunk is None else chunk
-    if chunk < 1:
-        raise ZooError(f"chunk is {chunk}; expected at least 1")
+    if models < 1 or seed < 0 or (chunk is not None and chunk < 1):
+        raise ZooError(
+            f"models is {models}, chunk {chunk} and seed {seed}; expected at least 1, 1 and 0"
+        )
+    recipe, chunk = _settled(recipe, chunk, models, path if resume else None)
     store = Store(path, models, chunk)
-    _prepare(store, recipe, seed, resume)
-    todo = _unfinished(store, repair)
+    arrays = _prepare(store, recipe, seed, resume, repair)
+    for index in _damaged(store, arrays) if repair else []:
+        store.forget(index)
+    todo = _missing(store)
     _check_room(store, recipe, len(todo))
     data = jax.device_put(recipe.data())
     keys = jax.random.split(jax.random.key(seed), models)
-    total = len(todo) * chunk * max(recipe.steps, 1)
+    counts = {index: store.rows(index).stop - store.rows(index).start for index in todo}
+    total = sum(counts.values()) * max(recipe.steps, 1)
     with (
         Progress(recipe.name, total, unit="model-steps", show=show_progress) as progress,
         ThreadPoolExecutor(1) as writer,
@@ -74,7 +77,7 @@ def build(
                 _chunk_keys(keys, store, index),
                 batch_size_of(recipe, index, store.num_chunks, seed),
                 data,
-                on_steps=lambda steps: progress.advance(chunk * steps),
+                on_steps=lambda steps, count=counts[index]: progress.advance(count * steps),
             )
             if written is not None:
                 written.result()
@@ -97,7 +100,21 @@ def batch_size_of(recipe: Recipe, index: int, num_chunks: int, seed: int) -> int
     return int(np.random.default_rng(seed).permutation(sizes)[index])
 
 
-def _prepare(store: Store, recipe: Recipe, seed: int, resume: bool) -> None:
+def _settled(
+    recipe: Recipe, chunk: int | None, models: int, path: str | os.PathLike | None
+) -> tuple[Recipe, int]:
+    """What the caller left open: as in the zoo that is there, or as fits this machine."""
+    if path is not None and (Path(path) / "zarr.json").exists():
+        stored = read_attributes(path)
+        recipe = recipe.resolved(like=stored.get("config", {}))
+        chunk = stored.get("chunk") if chunk is None else chunk
+    recipe = recipe.resolved()
+    return recipe, default_chunk(models, recipe) if chunk is None else chunk
+
+
+def _prepare(
+    store: Store, recipe: Recipe, seed: int, resume: bool, repair: bool
+) -> dict[str, tuple[tuple[int, ...], str]]:
     """Make the arrays, or check that those there were begun with the same options."""
     attributes = json.loads(
         json.dumps(describe(recipe, models=store.models, seed=seed, chunk=store.chunk))
@@ -109,14 +126,15 @@ def _prepare(store: Store, recipe: Recipe, seed: int, resume: bool) -> None:
                 "another folder"
             )
         _check_same(read_attributes(store.path), attributes, store.path)
-        return
-    if store.path.exists() and not store.path.is_dir():
+    elif store.path.exists() and not store.path.is_dir():
         raise ZooError(f"{store.path}: a file, not a folder; choose another name")
     arrays = {array_name(leaf.path): (leaf.shape, "float32") for leaf in recipe.space.leaves}
     arrays |= {f"choices.{name}": ((), "float32") for name in attributes["choices"]}
     arrays |= {name: ((REPEATS,), "float32") for name in ("success", "loss")}
     arrays |= {"seed": ((2,), "uint32"), "batch_size": ((), "int32"), "status": ((), "uint8")}
-    store.create(arrays, attributes)
+    if repair or not (store.path / "zarr.json").exists():
+        store.create(arrays, attributes)
+    return arrays
 
 
 def _check_same(found: dict[str, Any], wanted: dict[str, Any], path: Path) -> None:
@@ -136,15 +154,17 @@ def _check_same(found: dict[str, Any], wanted: dict[str, Any], path: Path) -> No
             )
 
 
-def _unfinished(store: Store, repair: bool) -> list[int]:
-    status = store.status(damaged_is_missing=repair)
-    names = sorted(path.parent.name for path in store.path.glob("*/zarr.json")) if repair else []
+def _missing(store: Store) -> list[int]:
+    status = store.status()
+    chunks = range(store.num_chunks)
+    return [i for i in chunks if np.any(status[store.rows(i)] == Status.MISSING)]
 
-    def finished(index: int) -> bool:
-        there = bool(np.all(status[store.rows(index)] != Status.MISSING))
-        return there and not any(store.damaged(name, index) for name in names)
 
-    return [index for index in range(store.num_chunks) if not finished(index)]
+def _damaged(store: Store, arrays: Iterable[str]) -> list[int]:
+    """Chunks that were finished once and cannot be used."""
+    begun = [index for index in range(store.num_chunks) if store.has("status", index)]
+    names = [name for name in arrays if name != "status"]
+    return sorted({chunk for chunk, _ in store.damage(names, begun)})
 
 
 def _check_room(store: Store, recipe: Recipe, chunks: int) -> None:

@@ -46,8 +46,8 @@ class Recipe:
                 "expected 0 < min_learning_rate <= max_learning_rate"
             )
 
-    def resolved(self) -> "Recipe":
-        """The recipe with everything settled that depends on the machine; by default as it is."""
+    def resolved(self, like: Mapping[str, Any] | None = None) -> "Recipe":
+        """The recipe with what depends on the machine settled, or as in another's options."""
         return self
 
     @property

@@ -1,5 +1,6 @@
 """The zoos there are."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -39,10 +40,11 @@ class TinyRNN(Recipe):
         dtype = "float32" if self.dtype == "auto" else self.dtype
         return Addition(digits=self.digits, hidden=self.hidden, dtype=dtype)
 
-    def resolved(self) -> "TinyRNN":
-        """With the type of activations that is fast here."""
+    def resolved(self, like: Mapping[str, Any] | None = None) -> "TinyRNN":
+        """With the type of activations that is fast here, or that another zoo has."""
         fast = "float32" if jax.default_backend() == "cpu" else "bfloat16"
-        return replace(self, dtype=fast) if self.dtype == "auto" else self
+        dtype = (like or {}).get("dtype", fast)
+        return replace(self, dtype=dtype) if self.dtype == "auto" else self
 
     @property
     def space(self) -> WeightSpace:
@@ -91,6 +93,21 @@ class SmallCNNZoo(Recipe):
     min_weight_decay: float = option(1e-8, "weight decay is log-uniform from here")
     max_weight_decay: float = option(1e-2, "to here")
     data_fractions: tuple[float, ...] = option((0.1, 0.25, 0.5, 1.0), "fractions trained on")
+
+    def __post_init__(self):
+        super().__post_init__()
+        for low, high in (
+            (self.min_scale, self.max_scale),
+            (self.min_weight_decay, self.max_weight_decay),
+        ):
+            if not 0 < low <= high:
+                raise ValueError(f"a range from {low} to {high}; expected 0 < low <= high")
+        if not 0 <= self.max_dropout < 1:
+            raise ValueError(f"max_dropout is {self.max_dropout}; expected 0 <= rate < 1")
+        if not self.data_fractions or not all(0 < f <= 1 for f in self.data_fractions):
+            raise ValueError(f"data_fractions is {self.data_fractions}; expected 0 < fraction <= 1")
+        if self.channels < 1:
+            raise ValueError(f"channels is {self.channels}; expected at least 1")
 
     @cached_property
     def _arrays(self) -> Any:

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from ..tasks import as_text
+from ._errors import ZooError
 from ._recipes import TinyRNN
 from ._zoo import Zoo
 
@@ -15,14 +16,14 @@ def draw(zoo: Zoo, path: str | os.PathLike) -> None:
     """How well models do, how that depends on the learning rate, and what some of them say.
 
     Raises:
-        ValueError: if no model is finished.
+        ZooError: if no model is finished.
     """
     from matplotlib.figure import Figure
 
     models = zoo.trained
     if not len(models):
-        raise ValueError(f"{zoo.path}: no finished models to draw yet")
-    sums = isinstance(zoo.recipe, TinyRNN)
+        raise ZooError(f"{zoo.path}: no finished models to draw yet")
+    sums = zoo.kind == TinyRNN.name
     figure = Figure(figsize=(13.5 if sums else 9, 4), layout="constrained", dpi=130)
     axes = figure.subplots(1, 3 if sums else 2)
     success = zoo.success[models, 0]

@@ -15,7 +15,7 @@ files, so several processes can write at once.
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -85,18 +85,14 @@ class Store:
         with _explained(self.path / name, f"read ({_which(rows)})"):
             return self._array(name)[rows].read().result()
 
-    def status(self, *, damaged_is_missing: bool = False) -> np.ndarray:
+    def status(self) -> np.ndarray:
         """The status of every model; chunks never written are missing."""
         status = np.zeros(self.models, np.uint8)
         with _explained(self.path / "status", "opened"):
             array = self._open("status", missing_is_fill=True)
         for rows in map(self.rows, range(self.num_chunks)):
-            try:
-                with _explained(self.path / "status", f"read ({_which(rows)})"):
-                    status[rows] = array[rows].read().result()
-            except ZooError:
-                if not damaged_is_missing:
-                    raise
+            with _explained(self.path / "status", f"read ({_which(rows)})"):
+                status[rows] = array[rows].read().result()
         return status
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -109,13 +105,31 @@ class Store:
         with _explained(self.path / name, "opened"):
             return self._array(name).dtype.numpy_dtype
 
-    def damaged(self, name: str, chunk: int) -> str:
-        """What is wrong with a chunk of an array; nothing if it can be read."""
-        try:
-            self.read(name, self.rows(chunk))
-        except ZooError as error:
-            return str(error)
-        return ""
+    def has(self, name: str, chunk: int) -> bool:
+        """Whether a chunk of an array was ever written, whole or not."""
+        return (self.path / name / "c" / str(chunk)).exists()
+
+    def forget(self, chunk: int) -> None:
+        """Mark a chunk as missing, before it is written anew."""
+        rows = self.rows(chunk)
+        with _explained(self.path, f"written ({_which(rows)})"):
+            self._write("status", rows, np.zeros(self.chunk)).result()
+
+    def damage(self, names: Sequence[str], chunks: Sequence[int]) -> Iterator[tuple[int, str]]:
+        """What cannot be read, or is not finite though marked as trained: chunk and reason."""
+        for chunk in chunks:
+            rows = self.rows(chunk)
+            trained = np.zeros(rows.stop - rows.start, bool)
+            for name in ["status", *names]:
+                try:
+                    values = self.read(name, rows)
+                except ZooError as error:
+                    yield chunk, str(error)
+                    continue
+                if name == "status":
+                    trained = values == Status.TRAINED
+                elif name.startswith("weights.") and not np.isfinite(values[trained]).all():
+                    yield chunk, f"{self.path / name}: not finite ({_which(rows)})"
 
     def _array(self, name: str) -> Any:
         if name not in self._arrays:

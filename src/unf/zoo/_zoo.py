@@ -34,8 +34,8 @@ class Zoo:
         """Open a zoo.
 
         Raises:
-            ZooError: if there is none, it has another format, or its arrays do not fit its
-                specification.
+            ZooError: if there is none, or it has another format.
+            SpecError: if its arrays do not fit its specification.
         """
         self.path = Path(path)
         self.attributes = read_attributes(path)
@@ -85,7 +85,7 @@ class Zoo:
 
     @property
     def diverged(self) -> Bool[np.ndarray, " models"]:
-        """Which models have weights that are not finite."""
+        """Which models have weights, or a loss, that are not finite."""
         return self.status == Status.DIVERGED
 
     @property
@@ -110,14 +110,17 @@ class Zoo:
         columns = {name: self._column(f"choices.{name}") for name in names}
         return {"batch_size": self._column("batch_size"), **columns}
 
-    def weights(self, rows: Int[np.ndarray, " rows"] | None = None) -> PyTree:
+    def weights(self, rows: Any = None) -> PyTree:
         """The weights of some models, by default of all trained ones; leaves are stacked.
+
+        Args:
+            rows: the numbers of the models, or for each model whether it is wanted.
 
         Raises:
             ZooError: if a chunk is missing, cut short or altered, or weights are not finite
                 though the model is marked as trained.
         """
-        rows = self.trained if rows is None else np.asarray(rows)
+        rows = self.trained if rows is None else self._numbers(rows)
         names = [array_name(leaf.path) for leaf in self.space.leaves]
         leaves = [self._rows(name, rows) for name in names]
         sound = self.status[rows] == Status.TRAINED
@@ -132,12 +135,24 @@ class Zoo:
                 )
         return self.space.unflatten(leaves)
 
+    def _numbers(self, rows: Any) -> Int[np.ndarray, " rows"]:
+        rows = np.asarray(rows)
+        if rows.dtype == bool and rows.shape == (self.models,):
+            return np.flatnonzero(rows)
+        if rows.ndim != 1 or rows.dtype == bool or np.any((rows < 0) | (rows >= self.models)):
+            raise ZooError(
+                f"{self.path}: rows are the numbers of models from 0 to {self.models - 1}, or a "
+                f"truth value for each of them; got {rows.dtype}{list(rows.shape)}"
+            )
+        return rows.astype(int)
+
     def damage(self) -> list[str]:
-        """What cannot be read of the finished models, a line for each chunk of an array."""
-        names = sorted(path.parent.name for path in self.path.glob("*/zarr.json"))
-        chunks = np.unique(np.flatnonzero(self.status != Status.MISSING) // self.store.chunk)
-        found = [self.store.damaged(name, int(chunk)) for chunk in chunks for name in names]
-        return [entry for entry in found if entry]
+        """What cannot be used of the finished models, a line for each chunk of an array."""
+        names = [array_name(leaf.path) for leaf in self.space.leaves]
+        names += ["success", "loss", "seed", "batch_size"]
+        names += [f"choices.{name}" for name in self.attributes.get("choices", [])]
+        begun = [i for i in range(self.store.num_chunks) if self.store.has("status", i)]
+        return [reason for _, reason in self.store.damage(names, begun)]
 
     def summary(self) -> dict[str, Any]:
         """What is in the zoo, as plain numbers."""

@@ -39,7 +39,7 @@ class Split(NamedTuple):
 
 
 def split_models(
-    zoo: Zoo, sizes: tuple[int, int, int] | None = None, *, seed: int = 0, diverged: bool = False
+    zoo: Zoo, sizes: tuple[int, ...] | None = None, *, seed: int = 0, diverged: bool = False
 ) -> Split:
     """Divide a zoo's finished models at random.
 
@@ -56,7 +56,7 @@ def split_models(
     if sizes is None:
         tenth = len(models) // 10
         sizes = (len(models) - 2 * tenth, tenth, tenth)
-    if min(sizes) < 2 or sum(sizes) > len(models):
+    if len(sizes) != 3 or min(sizes) < 2 or sum(sizes) > len(models):
         raise ZooError(
             f"{zoo.path}: {len(models)} usable models cannot be divided into {sizes} for training, "
             "validation and test; build more models or choose smaller numbers with --split"

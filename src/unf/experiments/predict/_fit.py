@@ -16,7 +16,7 @@ from ..._progress import Progress
 from ...nn import stack_channels
 from .._scores import kendall_tau
 from ._batches import Examples, batch_mesh, labels, slabs
-from ._methods import Training
+from ._methods import PredictError, Training
 
 
 class Fit(NamedTuple):
@@ -25,11 +25,6 @@ class Fit(NamedTuple):
     models: Any
     losses: Float[np.ndarray, "epochs seeds"]
     valid_tau: Float[np.ndarray, "epochs seeds"]
-
-    @property
-    def best_epoch(self) -> Int[np.ndarray, " seeds"]:
-        """The epoch each predictor was kept from."""
-        return np.argmax(self.valid_tau, axis=0)
 
 
 def fit(
@@ -77,6 +72,11 @@ def fit(
         best_tau = np.where(better, taus[-1], best_tau)
         best = _choose(jnp.asarray(better), models, best)
         progress.advance(0, f"validation τ {np.mean(best_tau):.4f}")
+    if not np.isfinite(best_tau).all():
+        bad = [seed for seed, tau in zip(seeds, best_tau, strict=True) if not np.isfinite(tau)]
+        raise PredictError(
+            f"the predictors of seeds {bad} diverged in every epoch; lower --learning-rate"
+        )
     return Fit(best, np.array(losses), np.array(taus))
 
 

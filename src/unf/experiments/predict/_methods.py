@@ -13,6 +13,10 @@ from ...zoo import option
 Predictor = InvariantUNF | InvariantDeepSet | StatNN
 
 
+class PredictError(ValueError):
+    """A predictor that cannot be trained or used: what is wrong, where, and the remedy."""
+
+
 @dataclass(frozen=True)
 class Training:
     """How a predictor is trained; the defaults are the paper's (§4.1)."""

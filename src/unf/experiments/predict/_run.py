@@ -24,14 +24,11 @@ from ...zoo import Zoo, ZooError
 from .._scores import kendall_tau, r_squared, standard_error, summary
 from ._batches import labels, load_examples, split_models, to_device
 from ._fit import fit, predict
-from ._methods import METHODS, Predictor, Training
+from ._methods import METHODS, PredictError, Predictor, Training
 
 MODELS = "model-{}.safetensors"
-_ARRAYS = ("tau", "r2", "valid_tau", "losses", "predicted", "true", "tested")
-
-
-class PredictError(ValueError):
-    """A predictor that cannot be trained or used: what is wrong, where, and the remedy."""
+_ARRAYS = dict.fromkeys(("tau", "r2", "valid_tau", "losses", "predicted", "true"), float)
+_ARRAYS |= {"tested": int}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +39,7 @@ class Report:
     zoo: dict[str, Any]
     training: dict[str, Any]
     split: dict[str, int]
+    include_diverged: bool
     seeds: list[int]
     tau: Float[np.ndarray, " seeds"]
     r2: Float[np.ndarray, " seeds"]
@@ -66,14 +64,14 @@ class Report:
         record |= {
             "tau_mean": float(self.tau.mean()),
             "tau_standard_error": standard_error(self.tau),
-            "best_valid_tau": self.valid_tau.max(axis=0),
+            "best_valid_tau": np.nanmax(self.valid_tau, axis=0),
             "unf": __version__,
             "jax": jax.__version__,
             "device": jax.devices()[0].device_kind,
             "machine": platform.machine(),
             "date": datetime.date.today().isoformat(),
         }
-        return json.dumps(record, indent=1, default=lambda x: np.asarray(x).tolist())
+        return json.dumps(_plain(record), indent=1, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> "Report":
@@ -85,7 +83,7 @@ class Report:
         try:
             record = json.loads(text)
             fields: dict[str, Any] = {f.name: record[f.name] for f in dataclasses.fields(cls)}
-            fields |= {name: np.asarray(fields[name]) for name in _ARRAYS}
+            fields |= {name: np.asarray(fields[name], dtype) for name, dtype in _ARRAYS.items()}
             return cls(**fields)
         except (ValueError, KeyError, TypeError) as error:
             raise PredictError(f"not the result of an experiment ({error!r})") from error
@@ -106,13 +104,13 @@ def train(
     training: Training | None = None,
     seeds: int = 5,
     seed: int = 0,
-    sizes: tuple[int, int, int] | None = None,
+    sizes: tuple[int, ...] | None = None,
     include_diverged: bool = False,
     show_progress: bool = True,
 ) -> Report:
     """Train predictors of one method, and test each once.
 
-    The folder `out` gets the predictors, `result.json`, and `predictions.png`, `curves.png`.
+    The folder `out` gets the predictors and `result.json`; those of an earlier run are removed.
 
     Args:
         zoo: whose models' success to predict.
@@ -131,10 +129,14 @@ def train(
     """
     if method not in METHODS:
         raise PredictError(f"unknown method {method!r}; expected one of {list(METHODS)}")
+    if seeds < 1 or seed < 0:
+        raise PredictError(f"seeds is {seeds} and seed {seed}; expected at least 1 and 0")
     started = time.perf_counter()
     training = training or Training(**METHODS[method].defaults)
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
+    for old in [folder / "result.json", *folder.glob(MODELS.format("*"))]:
+        old.unlink(missing_ok=True)
     split = split_models(zoo, sizes, diverged=include_diverged)
     all_seeds = list(range(seed, seed + seeds))
     steps = training.epochs * (len(split.train) // min(training.batch_size, len(split.train)))
@@ -152,6 +154,7 @@ def train(
         zoo={"recipe": zoo.kind, "config": zoo.config, "seed": zoo.seed, "models": zoo.models},
         training=dataclasses.asdict(training),
         split={name: len(rows) for name, rows in split._asdict().items()},
+        include_diverged=include_diverged,
         seeds=all_seeds,
         tau=np.array([kendall_tau(row, true) for row in predicted]),
         r2=np.array([r_squared(row, true) for row in predicted]),
@@ -162,7 +165,7 @@ def train(
         true=true,
         tested=split.test,
         invariance=invariance_gap(
-            fitted.models, zoo.space, zoo.weights(split.test[:20]), seed=seed
+            fitted.models, zoo.space, jax.tree.map(lambda x: x[:20], test.weights), seed=seed
         ),
         parameters=sum(x.size for x in jax.tree.leaves(eqx.filter(models[0], eqx.is_array))),
         seconds=time.perf_counter() - started,
@@ -209,7 +212,7 @@ def apply(checkpoint: str | os.PathLike, zoo: Zoo) -> tuple[Int[np.ndarray, " mo
 
 
 def _check_fits(model: Predictor, space: WeightSpace, file: Path) -> None:
-    """A predictor may have relaxed fixed axes, so compare shapes and then names."""
+    """Compare tensors and shapes; axes may differ, since a predictor may relax fixed ones."""
     ours = {leaf.path: leaf.shape for leaf in space.leaves}
     theirs = {leaf.path: leaf.shape for leaf in model.space.leaves}
     for path in dict.fromkeys([*theirs, *ours]):
@@ -218,6 +221,15 @@ def _check_fits(model: Predictor, space: WeightSpace, file: Path) -> None:
                 f"{file}: the predictor reads other weights than these: {path} has shape "
                 f"{theirs.get(path, 'none')} there and {ours.get(path, 'none')} here"
             )
+
+
+def _plain(x: Any) -> Any:
+    """Lists and numbers for JSON, which has no NaN."""
+    if isinstance(x, dict):
+        return {key: _plain(value) for key, value in x.items()}
+    if isinstance(x, np.ndarray | list | tuple):
+        return [_plain(value) for value in (x.tolist() if isinstance(x, np.ndarray) else x)]
+    return None if isinstance(x, float) and not np.isfinite(x) else x
 
 
 def _pick(models: Any, index: int) -> Any:
