@@ -82,9 +82,8 @@ def test_success_is_that_of_the_answers_given(problems, params):
 
 
 def test_what_the_network_says_is_a_success_and_anything_else_is_not(problems):
-    """A network that has learned to end its answers, asked for what it would say."""
-    params = TASK.init(key=jax.random.key(5))
-    params["output"]["bias"] = params["output"]["bias"].at[12].set(1.0)
+    """A network with large weights says many things; asked for just these, it is right."""
+    params = jax.tree.map(lambda x: 8 * x, TASK.init(key=jax.random.key(11)))
     said = np.asarray(TASK.answer(params, problems.questions))
     ended = (said == 12).any(axis=1) & (said[:, 0] != 12)
     assert ended.any()

@@ -191,7 +191,7 @@ def test_an_incomplete_description_is_refused(copy):
         Zoo(copy)
 
 
-def test_weights_that_are_not_finite_though_marked_as_trained(copy):
+def test_weights_that_are_not_finite_though_marked_as_trained(whole, copy):
     """E.g. written by another tool: the checksum is right, the number is not."""
     zarr.open_group(copy, mode="r+")["weights.output.bias"][5] = np.nan
     with pytest.raises(ZooError, match="weights of model 5 are not finite though it is marked"):

@@ -96,12 +96,10 @@ class SmallCNNZoo(Recipe):
 
     def __post_init__(self):
         super().__post_init__()
-        for low, high in (
-            (self.min_scale, self.max_scale),
-            (self.min_weight_decay, self.max_weight_decay),
-        ):
+        for what in ("scale", "weight_decay"):
+            low, high = getattr(self, f"min_{what}"), getattr(self, f"max_{what}")
             if not 0 < low <= high:
-                raise ValueError(f"a range from {low} to {high}; expected 0 < low <= high")
+                raise ValueError(f"{what} from {low} to {high}; expected 0 < low <= high")
         if not 0 <= self.max_dropout < 1:
             raise ValueError(f"max_dropout is {self.max_dropout}; expected 0 <= rate < 1")
         if not self.data_fractions or not all(0 < f <= 1 for f in self.data_fractions):
