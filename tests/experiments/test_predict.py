@@ -161,7 +161,7 @@ def test_models_are_divided_without_overlap(zoo):
 
 
 def test_predictors_that_diverge_are_not_reported(zoo, tmp_path):
-    wild = predict.Training(epochs=1, batch_size=5, learning_rate=1e30)
+    wild = predict.Training(epochs=1, batch_size=5, learning_rate=float("inf"))
     with pytest.raises(predict.PredictError, match=r"seeds \[0, 1\] diverged in every epoch"):
         _train(zoo, "statnn", tmp_path, training=wild)
 
