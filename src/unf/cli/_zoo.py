@@ -90,7 +90,7 @@ def _info(options: argparse.Namespace) -> int:
     zoo = Zoo(options.zoo)
     damage = zoo.damage() if options.check else []
     if damage:
-        print("\n".join([*damage, f"{len(damage)} damaged chunks"]))
+        print("\n".join([*(why for _, why in damage), f"{len(damage)} damaged chunks"]))
         return 1
     print(json.dumps(zoo.summary(), indent=1) if options.json else zoo.describe())
     if options.check and not options.json:

@@ -121,7 +121,7 @@ def _report(
     wanted = {
         "method": method,
         "training": dataclasses.asdict(training),
-        "zoo": _described(zoo),
+        "zoo": zoo.origin,
         "split": dict(zip(("train", "valid", "test"), setting.sizes, strict=True)),
         "seeds": list(range(seeds)),
         "include_diverged": False,
@@ -144,7 +144,3 @@ def _read(file: Path) -> Report | None:
         return Report.from_json(file.read_text())
     except (OSError, PredictError):
         return None
-
-
-def _described(zoo: Zoo) -> dict:
-    return {"recipe": zoo.kind, "config": zoo.config, "seed": zoo.seed, "models": zoo.models}

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,8 @@ from .._progress import Progress
 from ._errors import ZooError
 from ._recipe import Recipe
 from ._store import Status, Store, read_attributes
-from ._train import REPEATS, Trained, train_chunk
-from ._zoo import Zoo, array_name, describe
+from ._train import Trained, train_chunk
+from ._zoo import Zoo, array_name, describe, stored_arrays
 
 
 def build(
@@ -57,11 +56,12 @@ def build(
         )
     recipe, chunk = _settled(recipe, chunk, models, path if resume else None)
     store = Store(path, models, chunk)
-    arrays = _prepare(store, recipe, seed, resume, repair)
-    for index in _damaged(store, arrays) if repair else []:
+    _prepare(store, recipe, seed, resume, repair)
+    for index in sorted({index for index, _ in Zoo(path).damage()}) if repair else []:
         store.forget(index)
     todo = _missing(store)
     _check_room(store, recipe, len(todo))
+    sizes = batch_sizes_of(recipe, store.num_chunks, seed)
     data = jax.device_put(recipe.data())
     keys = jax.random.split(jax.random.key(seed), models)
     counts = {index: store.rows(index).stop - store.rows(index).start for index in todo}
@@ -75,13 +75,13 @@ def build(
             trained = train_chunk(
                 recipe,
                 _chunk_keys(keys, store, index),
-                batch_size_of(recipe, index, store.num_chunks, seed),
+                sizes[index],
                 data,
                 on_steps=lambda steps, count=counts[index]: progress.advance(count * steps),
             )
             if written is not None:
                 written.result()
-            written = writer.submit(_store_chunk, store, recipe, index, keys, trained, seed)
+            written = writer.submit(_store_chunk, store, recipe, index, keys, trained, sizes[index])
             progress.advance(0, f"chunk {index + 1} of {store.num_chunks}")
         if written is not None:
             written.result()
@@ -94,10 +94,10 @@ def default_chunk(models: int, recipe: Recipe) -> int:
     return max(1, min(256, each if each < 4 else -(-each // 4) * 4))
 
 
-def batch_size_of(recipe: Recipe, index: int, num_chunks: int, seed: int) -> int:
-    """The batch size of a chunk: all equally often, in random order."""
+def batch_sizes_of(recipe: Recipe, num_chunks: int, seed: int) -> list[int]:
+    """The batch size of each chunk: all equally often, in random order."""
     sizes = np.resize(recipe.batch_sizes, num_chunks)
-    return int(np.random.default_rng(seed).permutation(sizes)[index])
+    return np.random.default_rng(seed).permutation(sizes).tolist()
 
 
 def _settled(
@@ -112,9 +112,7 @@ def _settled(
     return recipe, default_chunk(models, recipe) if chunk is None else chunk
 
 
-def _prepare(
-    store: Store, recipe: Recipe, seed: int, resume: bool, repair: bool
-) -> dict[str, tuple[tuple[int, ...], str]]:
+def _prepare(store: Store, recipe: Recipe, seed: int, resume: bool, repair: bool) -> None:
     """Make the arrays, or check that those there were begun with the same options."""
     attributes = json.loads(
         json.dumps(describe(recipe, models=store.models, seed=seed, chunk=store.chunk))
@@ -128,13 +126,8 @@ def _prepare(
         _check_same(read_attributes(store.path), attributes, store.path)
     elif store.path.exists() and not store.path.is_dir():
         raise ZooError(f"{store.path}: a file, not a folder; choose another name")
-    arrays = {array_name(leaf.path): (leaf.shape, "float32") for leaf in recipe.space.leaves}
-    arrays |= {f"choices.{name}": ((), "float32") for name in attributes["choices"]}
-    arrays |= {name: ((REPEATS,), "float32") for name in ("success", "loss")}
-    arrays |= {"seed": ((2,), "uint32"), "batch_size": ((), "int32"), "status": ((), "uint8")}
     if repair or not (store.path / "zarr.json").exists():
-        store.create(arrays, attributes)
-    return arrays
+        store.create(stored_arrays(recipe.space, attributes["choices"]), attributes)
 
 
 def _check_same(found: dict[str, Any], wanted: dict[str, Any], path: Path) -> None:
@@ -158,13 +151,6 @@ def _missing(store: Store) -> list[int]:
     status = store.status()
     chunks = range(store.num_chunks)
     return [i for i in chunks if np.any(status[store.rows(i)] == Status.MISSING)]
-
-
-def _damaged(store: Store, arrays: Iterable[str]) -> list[int]:
-    """Chunks that were finished once and cannot be used."""
-    begun = [index for index in range(store.num_chunks) if store.has("status", index)]
-    names = [name for name in arrays if name != "status"]
-    return sorted({chunk for chunk, _ in store.damage(names, begun)})
 
 
 def _check_room(store: Store, recipe: Recipe, chunks: int) -> None:
@@ -191,11 +177,10 @@ def _store_chunk(
     index: int,
     keys: Key[Array, " models"],
     trained: Trained,
-    seed: int,
+    batch_size: int,
 ) -> None:
     trained = jax.device_get(trained)
     rows = store.rows(index)
-    size = batch_size_of(recipe, index, store.num_chunks, seed)
     leaves = jax.tree.leaves(trained.params)
     values = {
         array_name(leaf.path): value
@@ -205,7 +190,7 @@ def _store_chunk(
     values |= {
         "success": trained.success,
         "loss": trained.loss,
-        "batch_size": np.full(store.chunk, size, np.int32),
+        "batch_size": np.full(store.chunk, batch_size, np.int32),
         "seed": np.asarray(jax.random.key_data(keys[rows])),
         "status": np.where(trained.finite, Status.TRAINED, Status.DIVERGED).astype(np.uint8),
     }

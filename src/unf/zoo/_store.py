@@ -15,7 +15,7 @@ files, so several processes can write at once.
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -105,31 +105,35 @@ class Store:
         with _explained(self.path / name, "opened"):
             return self._array(name).dtype.numpy_dtype
 
-    def has(self, name: str, chunk: int) -> bool:
-        """Whether a chunk of an array was ever written, whole or not."""
-        return (self.path / name / "c" / str(chunk)).exists()
-
     def forget(self, chunk: int) -> None:
         """Mark a chunk as missing, before it is written anew."""
         rows = self.rows(chunk)
         with _explained(self.path, f"written ({_which(rows)})"):
             self._write("status", rows, np.zeros(self.chunk)).result()
 
-    def damage(self, names: Sequence[str], chunks: Sequence[int]) -> Iterator[tuple[int, str]]:
-        """What cannot be read, or is not finite though marked as trained: chunk and reason."""
-        for chunk in chunks:
-            rows = self.rows(chunk)
-            trained = np.zeros(rows.stop - rows.start, bool)
-            for name in ["status", *names]:
-                try:
-                    values = self.read(name, rows)
-                except ZooError as error:
-                    yield chunk, str(error)
-                    continue
-                if name == "status":
-                    trained = values == Status.TRAINED
-                elif name.startswith("weights.") and not np.isfinite(values[trained]).all():
-                    yield chunk, f"{self.path / name}: not finite ({_which(rows)})"
+    def damage(self, names: Iterable[str]) -> Iterator[tuple[int, str]]:
+        """Of chunks once finished, what cannot be read, or is not finite though trained."""
+        for chunk in range(self.num_chunks):
+            if (self.path / "status" / "c" / str(chunk)).exists():
+                yield from ((chunk, reason) for reason in self._faults(chunk, names))
+
+    def _faults(self, chunk: int, names: Iterable[str]) -> Iterator[str]:
+        rows = self.rows(chunk)
+        try:
+            status = self.read("status", rows)
+        except ZooError as error:
+            yield str(error)
+            return
+        if np.any(status == Status.MISSING):
+            return
+        for name in names:
+            try:
+                values = self.read(name, rows)
+            except ZooError as error:
+                yield str(error)
+                continue
+            if not np.isfinite(values[status == Status.TRAINED]).all():
+                yield f"{self.path / name}: not finite ({_which(rows)})"
 
     def _array(self, name: str) -> Any:
         if name not in self._arrays:
@@ -185,10 +189,8 @@ def read_attributes(path: str | os.PathLike) -> dict[str, Any]:
     if not file.is_file():
         raise ZooError(f"{path}: no zoo here (no file zarr.json); make one with: unf zoo build")
     try:
-        attributes = json.loads(file.read_text())["attributes"]
-        assert isinstance(attributes, dict)
-        return attributes
-    except (ValueError, KeyError, TypeError, AssertionError) as error:
+        return dict(json.loads(file.read_text())["attributes"])
+    except (ValueError, KeyError, TypeError) as error:
         raise ZooError(f"{file}: not the description of a zarr group ({error!r})") from error
 
 
@@ -219,16 +221,13 @@ def _cause(text: str) -> str:
     repair = "build again with --resume --repair to train these models anew"
     for sign, words in {
         "No space left": "the disk is full; free some space, then build again with --resume",
-        "ENOSPC": "the disk is full; free some space, then build again with --resume",
-        "EDQUOT": "the disk quota is used up; free some space, then build again with --resume",
+        "quota exceeded": "the disk quota is used up; free some space, then use --resume",
         "Permission denied": "permission denied; choose a folder you may write to",
         "Read-only file system": "the file system is read-only; choose another folder",
         "is missing": f"a chunk is missing; {repair}",
         "NOT_FOUND": f"an array or a chunk is missing; {repair}",
         "Digest mismatch": f"a chunk was altered; {repair}",
-        "checksum": f"a chunk was altered; {repair}",
-        "CRC": f"a chunk was altered; {repair}",
-        "expected": f"a chunk is damaged; {repair}",
+        "Error reading": f"a chunk is damaged; {repair}",
     }.items():
         if sign in text:
             return f"{words} ({text})"

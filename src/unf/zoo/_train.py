@@ -10,6 +10,7 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, PyTree
 
+from .._devices import even_mesh
 from ._recipe import Choices, Recipe
 
 REPEATS = 2
@@ -53,7 +54,7 @@ def train_chunk(
         on_steps: called with a number of steps once they are done.
     """
     begin, advance, finish = _compiled(recipe, batch_size)
-    sharding = NamedSharding(_mesh(len(keys)), PartitionSpec("models"))
+    sharding = NamedSharding(even_mesh(len(keys), "models"), PartitionSpec("models"))
     runs = begin(jax.device_put(keys, sharding))
     at_once = max(1, recipe.steps // 20)
     waiting: list[tuple[Array, int]] = []
@@ -73,13 +74,6 @@ def _wait(entry: tuple[Array, int], on_steps: Callable[[int], None]) -> None:
     done, steps = entry
     jax.block_until_ready(done)
     on_steps(steps)
-
-
-def _mesh(models: int) -> jax.sharding.Mesh:
-    """As many devices as divide the models evenly."""
-    available = jax.local_devices()
-    used = max(n for n in range(1, len(available) + 1) if models % n == 0)
-    return jax.sharding.Mesh(available[:used], ("models",))
 
 
 @lru_cache(maxsize=8)

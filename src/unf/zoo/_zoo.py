@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -50,6 +50,7 @@ class Zoo:
             self.seed, self.models = int(self.attributes["seed"]), int(self.attributes["models"])
             self.store = Store(path, self.models, int(self.attributes["chunk"]))
             self.kind = str(self.attributes["recipe"])
+            self._drawn = list(self.attributes["choices"])
         except (KeyError, TypeError, ValueError) as error:
             raise ZooError(f"{path}: the zoo's description is incomplete ({error!r})") from error
         self._check_arrays()
@@ -96,18 +97,17 @@ class Zoo:
     @cached_property
     def success(self) -> Float[np.ndarray, "models 2"]:
         """Success rates, measured twice on independent problems; NaN for missing models."""
-        return self._column("success", REPEATS)
+        return self._column("success")
 
     @cached_property
     def loss(self) -> Float[np.ndarray, "models 2"]:
         """Losses, measured twice."""
-        return self._column("loss", REPEATS)
+        return self._column("loss")
 
     @cached_property
     def choices(self) -> Mapping[str, np.ndarray]:
         """What was drawn for each model: `batch_size`, `learning_rate` and the like."""
-        names = self.attributes.get("choices", [])
-        columns = {name: self._column(f"choices.{name}") for name in names}
+        columns = {name: self._column(f"choices.{name}") for name in self._drawn}
         return {"batch_size": self._column("batch_size"), **columns}
 
     def weights(self, rows: Any = None) -> PyTree:
@@ -146,13 +146,19 @@ class Zoo:
             )
         return rows.astype(int)
 
-    def damage(self) -> list[str]:
-        """What cannot be used of the finished models, a line for each chunk of an array."""
-        names = [array_name(leaf.path) for leaf in self.space.leaves]
-        names += ["success", "loss", "seed", "batch_size"]
-        names += [f"choices.{name}" for name in self.attributes.get("choices", [])]
-        begun = [i for i in range(self.store.num_chunks) if self.store.has("status", i)]
-        return [reason for _, reason in self.store.damage(names, begun)]
+    def damage(self) -> list[tuple[int, str]]:
+        """What cannot be used of the finished models: for each such file its chunk, and why."""
+        return list(self.store.damage(stored_arrays(self.space, self._drawn)))
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """What the zoo was made from: with it, anyone can build it again."""
+        return {
+            "recipe": self.kind,
+            "config": self.config,
+            "seed": self.seed,
+            "models": self.models,
+        }
 
     def summary(self) -> dict[str, Any]:
         """What is in the zoo, as plain numbers."""
@@ -161,10 +167,7 @@ class Zoo:
         quantiles = np.quantile(success[:, 0], levels).tolist() if len(success) else []
         return {
             "path": str(self.path),
-            "recipe": self.kind,
-            "config": self.config,
-            "seed": self.seed,
-            "models": self.models,
+            **self.origin,
             "finished": int(np.sum(self.status != Status.MISSING)),
             "diverged": int(np.sum(self.diverged)),
             "weights_each": sum(int(np.prod(leaf.shape)) for leaf in self.space.leaves),
@@ -189,8 +192,8 @@ class Zoo:
             lines.append("incomplete: build again with the same options and --resume")
         return "\n".join(lines)
 
-    def _column(self, name: str, *shape: int) -> np.ndarray:
-        column = np.full((self.models, *([shape[0]] if shape else [])), np.nan)
+    def _column(self, name: str) -> np.ndarray:
+        column = np.full(self.store.shape(name), np.nan)
         present = np.flatnonzero(self.status != Status.MISSING)
         column[present] = self._rows(name, present)
         return column
@@ -211,6 +214,16 @@ class Zoo:
     def __repr__(self) -> str:
         count = int(np.sum(self.status != Status.MISSING))
         return f"Zoo({self.kind}, {count:,} of {self.models:,} models, {str(self.path)!r})"
+
+
+def stored_arrays(
+    space: WeightSpace, choices: Iterable[str]
+) -> dict[str, tuple[tuple[int, ...], str]]:
+    """The arrays of a zoo: the shape of one model's part, and the type."""
+    arrays = {array_name(leaf.path): (leaf.shape, "float32") for leaf in space.leaves}
+    arrays |= {f"choices.{name}": ((), "float32") for name in choices}
+    arrays |= {name: ((REPEATS,), "float32") for name in ("success", "loss")}
+    return arrays | {"seed": ((2,), "uint32"), "batch_size": ((), "int32"), "status": ((), "uint8")}
 
 
 def array_name(path: str) -> str:

@@ -111,13 +111,6 @@ def to_device(examples: Examples) -> Examples:
     return jax.device_put(examples) if fits else examples
 
 
-def batch_mesh(batch: int) -> Mesh:
-    """As many devices as divide a batch evenly."""
-    devices = jax.local_devices()
-    used = max(n for n in range(1, len(devices) + 1) if batch % n == 0)
-    return Mesh(devices[:used], ("batch",))
-
-
 def _take_on_host(examples: Examples, index: np.ndarray, spread: NamedSharding) -> Examples:
     return jax.device_put(jax.tree.map(lambda x: x[index], examples), spread)
 

@@ -12,10 +12,11 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from ..._devices import even_mesh
 from ..._progress import Progress
 from ...nn import stack_channels
 from .._scores import kendall_tau
-from ._batches import Examples, batch_mesh, labels, slabs
+from ._batches import Examples, labels, slabs
 from ._methods import PredictError, Training
 
 
@@ -48,7 +49,7 @@ def fit(
     """
     keys = jnp.stack([jax.random.key(seed) for seed in seeds])
     size = min(training.batch_size, len(train.success))
-    mesh = batch_mesh(size)
+    mesh = even_mesh(size, "batch")
     everywhere = NamedSharding(mesh, PartitionSpec())
     models = eqx.filter_shard(eqx.filter_vmap(make)(keys), everywhere)
     steps = len(train.success) // size

@@ -71,7 +71,10 @@ class Report:
             "machine": platform.machine(),
             "date": datetime.date.today().isoformat(),
         }
-        return json.dumps(_plain(record), indent=1, allow_nan=False)
+        fields = [
+            f"{json.dumps(k)}: {json.dumps(v, allow_nan=False)}" for k, v in _plain(record).items()
+        ]
+        return "{\n" + ",\n".join(fields) + "\n}\n"
 
     @classmethod
     def from_json(cls, text: str) -> "Report":
@@ -151,7 +154,7 @@ def train(
         save_model(folder / MODELS.format(number), model)
     report = Report(
         method=method,
-        zoo={"recipe": zoo.kind, "config": zoo.config, "seed": zoo.seed, "models": zoo.models},
+        zoo=zoo.origin,
         training=dataclasses.asdict(training),
         split={name: len(rows) for name, rows in split._asdict().items()},
         include_diverged=include_diverged,
