@@ -6,8 +6,9 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ..nn import Activation, DeepSetLinear, InvariantPool, resolve_activation
+from ..nn import Activation, DeepSetLinear, InvariantPool
 from ..spec import WeightSpace
+from ._head import head_config, make_head
 
 
 class InvariantDeepSet(eqx.Module):
@@ -62,13 +63,13 @@ class InvariantDeepSet(eqx.Module):
         )
         self.in_channels, self.activation = in_channels, Activation(activation)
         self.pool = InvariantPool(space)
-        self.head = eqx.nn.MLP(
+        self.head = make_head(
             self.pool.out_size(hidden_channels),
             out_size,
             mlp_width,
-            depth=mlp_layers - 1,
-            activation=resolve_activation(activation),
-            key=head_key,
+            mlp_layers,
+            activation,
+            head_key,
         )
 
     def __call__(self, x: PyTree) -> Float[Array, " out_size"]:
@@ -81,11 +82,9 @@ class InvariantDeepSet(eqx.Module):
         """The arguments to make a model of this shape again."""
         return {
             "in_channels": self.in_channels,
-            "out_size": self.head.out_size,
             "hidden_channels": self.layers[0].weight.shape[-1],
             "num_layers": len(self.layers),
-            "mlp_width": self.head.width_size,
-            "mlp_layers": self.head.depth + 1,
+            **head_config(self.head),
             "activation": self.activation.activation,
         }
 

@@ -6,8 +6,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ..nn import resolve_activation
 from ..spec import WeightSpace
+from ._head import head_config, make_head
 
 _QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -59,13 +59,8 @@ class StatNN(eqx.Module):
             activation: a name in `jax.nn` or a callable; only named ones can be saved.
         """
         self.space, self.in_channels, self.activation = space, in_channels, activation
-        self.head = eqx.nn.MLP(
-            num_statistics(space, in_channels),
-            out_size,
-            mlp_width,
-            depth=mlp_layers - 1,
-            activation=resolve_activation(activation),
-            key=key,
+        self.head = make_head(
+            num_statistics(space, in_channels), out_size, mlp_width, mlp_layers, activation, key
         )
 
     def __call__(self, x: PyTree) -> Float[Array, " out_size"]:
@@ -76,8 +71,6 @@ class StatNN(eqx.Module):
         """The arguments to make a model of this shape again."""
         return {
             "in_channels": self.in_channels,
-            "out_size": self.head.out_size,
-            "mlp_width": self.head.width_size,
-            "mlp_layers": self.head.depth + 1,
+            **head_config(self.head),
             "activation": self.activation,
         }

@@ -14,9 +14,9 @@ from ..nn import (
     Dropout,
     InvariantPool,
     UNFLinear,
-    resolve_activation,
 )
 from ..spec import WeightSpace
+from ._head import head_config, make_head
 from ._statnn import leaf_statistics, num_statistics
 
 ActivationLike = str | Callable[[Array], Array]
@@ -187,13 +187,13 @@ class InvariantUNF(eqx.Module):
         self.pool = InvariantPool(space, statistics=tuple(statistics), keep_fixed=keep_fixed)
         self.raw_statistics = raw_statistics
         raw = num_statistics(space, in_channels) if raw_statistics else 0
-        self.head = eqx.nn.MLP(
+        self.head = make_head(
             self.pool.out_size(hidden_channels) + raw,
             out_size,
             mlp_width,
-            depth=mlp_layers - 1,
-            activation=resolve_activation(activation),
-            key=head_key,
+            mlp_layers,
+            activation,
+            head_key,
         )
 
     def __call__(self, x: PyTree, *, key: PRNGKeyArray | None = None) -> Float[Array, " out_size"]:
@@ -209,9 +209,7 @@ class InvariantUNF(eqx.Module):
         return {
             **{k: v for k, v in backbone.items() if k != "out_channels"},
             "hidden_channels": backbone["out_channels"],
-            "out_size": self.head.out_size,
-            "mlp_width": self.head.width_size,
-            "mlp_layers": self.head.depth + 1,
+            **head_config(self.head),
             "statistics": list(self.pool.statistics),
             "keep_fixed": self.pool.keep_fixed,
             "raw_statistics": self.raw_statistics,
