@@ -13,6 +13,7 @@ from tiny import RECIPE, build_tiny
 
 from unf.experiments import predict
 from unf.experiments.predict import _batches
+from unf.experiments.predict._settings import trees_tau
 from unf.models import load_model
 from unf.zoo import Zoo, ZooError
 
@@ -55,7 +56,29 @@ def test_scores_are_those_of_the_predictions(zoo, trained):
         assert np.isclose(tau, np.nan_to_num(kendalltau(predicted, true).statistic))
     again = kendalltau(true, zoo.success[report.tested, 1]).statistic
     assert np.isclose(report.cap, np.nan_to_num(again))
+    assert -1 <= report.settings <= 1
     assert report.valid_tau.shape == report.losses.shape == (2, 2)
+
+
+def test_settings_alone_predict_what_depends_on_them():
+    rng = np.random.default_rng(0)
+    settings = rng.normal(size=(400, 2))
+    split = predict.Split(*np.split(rng.permutation(400), [300, 350]))
+    assert trees_tau(settings, np.tanh(settings[:, 0]), split) > 0.8
+    assert abs(trees_tau(settings, rng.normal(size=400), split)) < 0.3
+
+
+def test_clipped_gradients_train_otherwise(zoo, tmp_path):
+    """With clipping at next to nothing Adam's first steps are the same, later ones are not."""
+    runs = [
+        predict.train(
+            zoo, "statnn", tmp_path / str(clip), seeds=1, show_progress=False,
+            training=predict.Training(epochs=2, batch_size=5, clip=clip),
+        )
+        for clip in (0.0, 1e-3, 1e6)
+    ]  # fmt: skip
+    np.testing.assert_allclose(runs[0].losses, runs[2].losses, rtol=1e-5)
+    assert not np.allclose(runs[0].losses[-1], runs[1].losses[-1], rtol=1e-5)
 
 
 @pytest.mark.parametrize("method", list(predict.METHODS))

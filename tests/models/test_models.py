@@ -30,6 +30,9 @@ MODELS = {
         SPACE, 2, 5, key=KEY, hidden_channels=3, mlp_width=8, mlp_layers=2,
         statistics=("mean", "max"), keep_fixed=True,
     ),
+    "invariant, products": InvariantUNF(
+        SPACE, 2, 1, key=KEY, hidden_channels=3, mlp_width=8, products=2, raw_statistics=True
+    ),
     "statnn": StatNN(SPACE, 2, 1, key=KEY, mlp_width=8, mlp_layers=2),
 }  # fmt: skip
 

@@ -15,6 +15,7 @@ from unf.nn import (
     DeepSetLinear,
     Dropout,
     InvariantPool,
+    MatrixProducts,
     NFNLinear,
     PointwiseLinear,
     PositionalEncoding,
@@ -58,6 +59,42 @@ def test_deep_set_is_equivariant_to_any_permutation_of_a_leaf():
     np.testing.assert_allclose(layer(shuffle(x))["r"], shuffle(layer(x))["r"], rtol=1e-5, atol=1e-6)
     with pytest.raises(ValueError, match="expected 'leaf' or 'all'"):
         DeepSetLinear(2, 3, key=KEY, pool="some")
+
+
+@pytest.mark.parametrize(
+    "name", ["gru seq2seq", "tied embedding", "fused gates", "mlp", "attention, nested"]
+)
+def test_products_are_equivariant(name):
+    space = ARCHITECTURES[name]
+    assert_equivariant(MatrixProducts(space, 2, key=KEY, rank=3), space, key=KEY, channels=2)
+    relaxed = space.relax()
+    assert_equivariant(MatrixProducts(relaxed, 2, key=KEY), relaxed, key=KEY, channels=2)
+
+
+def test_products_multiply_matrices():
+    """With axes a b and b b, what is added to a is a b; transposes take part by the second half."""
+    space = space_of({"a": ("a b", (2, 3)), "b": ("b b", (3, 3)), "c": ("a", (2,))})
+    layer = MatrixProducts(space, 1, key=KEY, rank=1)
+    choose = {"a b": jnp.array([[1.0], [0.0]]), "b b": jnp.array([[1.0], [0.0]])}
+    one = dict.fromkeys(choose, jnp.ones((1, 1)))
+    layer = eqx.tree_at(lambda m: (m.left, m.right, m.out), layer, (choose, choose, one))
+    x = random_features(space, 1, key=KEY)
+    y, (a, b) = layer(x), (x["a"][..., 0], x["b"][..., 0])
+    np.testing.assert_allclose(y["a"][..., 0], a + a @ b / np.sqrt(3), rtol=1e-5)
+    np.testing.assert_allclose(y["b"][..., 0], b + b @ b / np.sqrt(3), rtol=1e-5)
+    np.testing.assert_array_equal(y["c"], x["c"])
+    turned = {"a b": choose["a b"][::-1], "b b": choose["b b"][::-1]}
+    layer = eqx.tree_at(lambda m: (m.left, m.right), layer, (turned, turned))
+    np.testing.assert_allclose(layer(x)["b"][..., 0], b + b.T @ b.T / np.sqrt(3), rtol=1e-5)
+
+
+def test_products_find_no_path_in_an_mlp():
+    space = ARCHITECTURES["mlp"]
+    x = random_features(space, 2, key=KEY)
+    for a, b in zip(
+        jax.tree.leaves(MatrixProducts(space, 2, key=KEY)(x)), jax.tree.leaves(x), strict=True
+    ):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_nfn_and_unf_coincide_on_mlps():

@@ -58,8 +58,9 @@ class Result:
                 f"| {PAPER.get(r.method, '')} |"
                 for r in self.reports
             ),
-            f"\n{len(first.true):,} test models, mean ± standard error of "
-            f"{len(first.seeds)} seeds; τ between two measurements of the truth {first.cap:.4f}",
+            f"\n{len(first.true):,} test models, mean ± standard error of {len(first.seeds)} seeds",
+            f"τ between two measurements of the truth {first.cap:.4f}; of boosted trees that know "
+            f"only the training settings {first.settings:.4f}",
             f"reordering hidden neurons changes predictions by at most "
             f"{max(r.invariance for r in self.reports):.0e}",
             f"pictures and numbers in {self.out}",

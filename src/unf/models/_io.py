@@ -92,8 +92,7 @@ def _skeleton(description: Any, path: Any) -> Any:
     }
     try:
         config = {**description["config"], **spaces}
-        if "statistics" in config:
-            config["statistics"] = tuple(config["statistics"])
+        config |= {name: tuple(x) for name, x in config.items() if isinstance(x, list)}
         return eqx.filter_eval_shape(kind, **config, key=jax.random.key(0))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: a {kind.__name__} cannot be made from this: {error}") from error

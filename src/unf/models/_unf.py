@@ -13,6 +13,7 @@ from ..nn import (
     ChannelNorm,
     Dropout,
     InvariantPool,
+    MatrixProducts,
     UNFLinear,
 )
 from ..spec import WeightSpace
@@ -34,6 +35,7 @@ class UNF(eqx.Module):
     """
 
     layers: tuple[UNFLinear, ...]
+    products: tuple[MatrixProducts, ...]
     norms: tuple[ChannelNorm, ...]
     activation: Activation
     dropout: Dropout
@@ -51,6 +53,7 @@ class UNF(eqx.Module):
         num_layers: int = 3,
         activation: ActivationLike = "relu",
         norm: bool = False,
+        products: int = 0,
         dropout: float = 0.0,
         out_space: WeightSpace | None = None,
         minimal: bool = False,
@@ -67,6 +70,8 @@ class UNF(eqx.Module):
             num_layers: how many equivariant layers.
             activation: a name in `jax.nn` or a callable; only named ones can be saved.
             norm: normalise channels before each activation.
+            products: multiply weight matrices before each activation, this many channels of
+                them (`MatrixProducts`); none by default, as in the paper.
             dropout: rate after each activation; active when the model is called with a key.
             out_space: the weight space of the output, by default `space`.
             minimal: leave out terms that small axes make linearly dependent.
@@ -88,6 +93,12 @@ class UNF(eqx.Module):
             )
             for i, subkey in enumerate(jax.random.split(key, num_layers))
         )
+        product_keys = jax.random.split(jax.random.fold_in(key, 1), num_layers)
+        self.products = tuple(
+            MatrixProducts(space, width, key=subkey, rank=products, dtype=dtype)
+            for width, subkey in zip(widths[1:-1], product_keys, strict=False)
+            if products
+        )
         self.norms = tuple(ChannelNorm(w) for w in widths[1:-1]) if norm else ()
         self.activation, self.dropout = Activation(activation), Dropout(dropout)
 
@@ -96,6 +107,7 @@ class UNF(eqx.Module):
         keys = [None] * len(self.layers) if key is None else jax.random.split(key, len(self.layers))
         for i, layer in enumerate(self.layers[:-1]):
             x = layer(x)
+            x = self.products[i](x) if self.products else x
             x = self.norms[i](x) if self.norms else x
             x = self.dropout(self.activation(x), key=keys[i])
         return self.layers[-1](x)
@@ -110,6 +122,7 @@ class UNF(eqx.Module):
             "num_layers": len(self.layers),
             "activation": self.activation.activation,
             "norm": bool(self.norms),
+            "products": self.products[0].rank if self.products else 0,
             "dropout": self.dropout.rate,
             "minimal": first.plan.minimal,
         }
@@ -145,6 +158,7 @@ class InvariantUNF(eqx.Module):
         mlp_layers: int = 3,
         activation: ActivationLike = "relu",
         norm: bool = False,
+        products: int = 0,
         dropout: float = 0.0,
         statistics: tuple[str, ...] = ("mean",),
         keep_fixed: bool = False,
@@ -164,6 +178,7 @@ class InvariantUNF(eqx.Module):
             mlp_layers: linear layers of the MLP.
             activation: a name in `jax.nn` or a callable; only named ones can be saved.
             norm: normalise channels before each activation between equivariant layers.
+            products: multiply weight matrices before each of those, see `UNF`.
             dropout: rate after each of those; active when the model is called with a key.
             statistics: what to pool, see `InvariantPool`.
             keep_fixed: pool over permuted axes only, see `InvariantPool`.
@@ -180,6 +195,7 @@ class InvariantUNF(eqx.Module):
             num_layers=num_layers,
             activation=activation,
             norm=norm,
+            products=products,
             dropout=dropout,
             minimal=minimal,
         )

@@ -6,6 +6,7 @@ from ._linear import NFNLinear, UNFLinear, init_coefficients
 from ._pointwise import Activation, ChannelNorm, Dropout, resolve_activation, stack_channels
 from ._pool import STATISTICS, InvariantPool
 from ._position import PositionalEncoding
+from ._product import MatrixProducts
 
 __all__ = [
     "STATISTICS",
@@ -15,6 +16,7 @@ __all__ = [
     "DeepSetLinear",
     "Dropout",
     "InvariantPool",
+    "MatrixProducts",
     "NFNLinear",
     "PointwiseLinear",
     "PositionalEncoding",

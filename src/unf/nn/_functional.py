@@ -108,11 +108,7 @@ def _common_channels(space: WeightSpace, leaves: Sequence[Any]) -> int:
 
 def _reduce(plan: Plan, leaves: Sequence[Any]) -> dict[tuple[int, View], Array]:
     """Every feature of every stack, each from the cheapest finer one."""
-    blocks = [
-        block.fold(part)
-        for layout, leaf in zip(plan.in_space.layouts, leaves, strict=True)
-        for block, part in zip(layout.blocks, layout.split(leaf), strict=True)
-    ]
+    blocks = plan.in_space.fold(leaves)
     features = {}
     for index, views in views_used(plan, "in").items():
         stack = plan.in_stacks[index]
@@ -243,11 +239,7 @@ def _embed(
             if view in arrays:
                 _add(arrays, step.source, _write(stack, step, arrays[view]))
         blocks.update(_scatter(stack, arrays[_whole(stack)], out_channels))
-    leaves, start = [], 0
-    for layout in plan.out_space.layouts:
-        parts = [block.unfold(blocks[start + i]) for i, block in enumerate(layout.blocks)]
-        leaves.append(layout.join(parts))
-        start += len(parts)
+    leaves = plan.out_space.unfold([block for _, block in sorted(blocks.items())])
     return plan.out_space.unflatten(leaves)
 
 

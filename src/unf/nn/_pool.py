@@ -62,12 +62,6 @@ class InvariantPool(eqx.Module):
     def __call__(self, x: PyTree) -> Float[Array, " features"]:
         """Pool features: leaf by leaf, statistic by statistic, channel by channel."""
         leaves = self.space.flatten(x, channels=True)
-        sets = []
-        for layout, leaf in zip(self.space.layouts, leaves, strict=True):
-            if not self.keep_fixed:
-                sets.append(leaf.reshape(-1, leaf.shape[-1]))
-                continue
-            for block, part in zip(layout.blocks, layout.split(leaf), strict=True):
-                folded = block.fold(part)
-                sets.append(folded.reshape(-1, folded.shape[-1]))
+        arrays = self.space.fold(leaves) if self.keep_fixed else leaves
+        sets = [array.reshape(-1, array.shape[-1]) for array in arrays]
         return jnp.concatenate([STATISTICS[name](x) for x in sets for name in self.statistics])

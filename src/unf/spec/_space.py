@@ -1,6 +1,6 @@
 """Weight spaces: a pytree of arrays, and which of their axes permute together."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
@@ -287,6 +287,22 @@ class WeightSpace:
     def unflatten(self, leaves: list[Any]) -> PyTree:
         """The tree with these leaves."""
         return self.treedef.unflatten(leaves)
+
+    def fold(self, leaves: Sequence[Any]) -> list[Any]:
+        """Features as blocks: leading axes permuted, fixed ones among the channels."""
+        return [
+            block.fold(part)
+            for layout, leaf in zip(self.layouts, leaves, strict=True)
+            for block, part in zip(layout.blocks, layout.split(leaf), strict=True)
+        ]
+
+    def unfold(self, blocks: Sequence[Any]) -> list[Any]:
+        """The inverse of `fold`."""
+        coming = iter(blocks)
+        return [
+            layout.join([block.unfold(next(coming)) for block in layout.blocks])
+            for layout in self.layouts
+        ]
 
     def to_json(self) -> str:
         """A description as JSON, for trees of dicts, lists and tuples; `from_json` reads it."""

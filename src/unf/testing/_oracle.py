@@ -81,11 +81,7 @@ def literal_layer(plan: Plan, coefficients: Mapping[str, Array], x: PyTree, bias
     """The layer of `unf.nn.apply`, term by term at full size."""
     leaves = plan.in_space.flatten(x, channels=True)
     channels = leaves[0].shape[-1]
-    parts = [
-        block.fold(part)
-        for layout, leaf in zip(plan.in_space.layouts, leaves, strict=True)
-        for block, part in zip(layout.blocks, layout.split(leaf), strict=True)
-    ]
+    parts = plan.in_space.fold(leaves)
     by_pair: dict[tuple[int, int], dict[Partition, Term]] = {}
     for core in plan.cores:
         for term in core_terms(plan, core):

@@ -126,9 +126,8 @@ def _optimizer(training: Training, steps: int) -> optax.GradientTransformation:
     if training.schedule == "cosine":
         total = max(2, training.epochs * steps)
         rate = optax.warmup_cosine_decay_schedule(0.0, rate, min(steps, total // 2), total)
-    if training.weight_decay:
-        return optax.adamw(rate, weight_decay=training.weight_decay)
-    return optax.adam(rate)
+    adam = optax.adamw(rate, weight_decay=training.weight_decay)
+    return optax.chain(optax.clip_by_global_norm(training.clip), adam) if training.clip else adam
 
 
 def _order(seed: int, epoch: int, size: int) -> Int[np.ndarray, " {size}"]:

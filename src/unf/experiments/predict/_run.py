@@ -25,6 +25,7 @@ from .._scores import kendall_tau, r_squared, standard_error, summary
 from ._batches import labels, load_examples, split_models, to_device
 from ._fit import fit, predict
 from ._methods import METHODS, PredictError, Predictor, Training
+from ._settings import settings_tau
 
 MODELS = "model-{}.safetensors"
 _ARRAYS = dict.fromkeys(("tau", "r2", "valid_tau", "losses", "predicted", "true"), float)
@@ -44,6 +45,7 @@ class Report:
     tau: Float[np.ndarray, " seeds"]
     r2: Float[np.ndarray, " seeds"]
     cap: float
+    settings: float
     valid_tau: Float[np.ndarray, "epochs seeds"]
     losses: Float[np.ndarray, "epochs seeds"]
     predicted: Float[np.ndarray, "seeds test"]
@@ -95,7 +97,8 @@ class Report:
         return (
             f"{self.title}: τ {summary(self.tau, 4)}, R² {summary(self.r2, 4)} on "
             f"{len(self.true):,} models never seen ({len(self.seeds)} seeds; "
-            f"τ between two measurements of the truth {self.cap:.4f})"
+            f"τ between two measurements of the truth {self.cap:.4f}, "
+            f"τ of the training settings alone {self.settings:.4f})"
         )
 
 
@@ -162,6 +165,7 @@ def train(
         tau=np.array([kendall_tau(row, true) for row in predicted]),
         r2=np.array([r_squared(row, true) for row in predicted]),
         cap=kendall_tau(zoo.success[split.test, 0], zoo.success[split.test, 1]),
+        settings=settings_tau(zoo, split),
         valid_tau=fitted.valid_tau,
         losses=fitted.losses,
         predicted=predicted,
