@@ -11,7 +11,14 @@ ROOT = Path(unf.__file__).parent
 ORDER = (
     "spec graph basis nn models testing data tasks zoo optim meta experiments cli".split()
 )  # DESIGN: a package imports only from packages before it
-HELPERS = ["_devices", "_files", "_progress", "_version"]  # belong to no package, import none
+HELPERS = [
+    "_arrays",
+    "_devices",
+    "_files",
+    "_option",
+    "_progress",
+    "_version",
+]  # belong to no package, import none
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT)
 
 

@@ -51,6 +51,13 @@ class Term:
         right = f"X[{','.join(inputs)}]" if inputs else "X"
         return f"{left} = {f'mean_{averaged} ' if averaged else ''}{right}"
 
+    @cached_property
+    def is_identity(self) -> bool:
+        """Whether every entry of the output is the input's at the same place."""
+        pairs = all({side for side, _ in g} == {"o", "i"} and len(g) == 2 for g in self.partition)
+        same = all(len({position for _, position in group}) == 1 for group in self.partition)
+        return self.source_block == self.target_block and pairs and same
+
     def slices(self, in_channels: int, out_channels: int) -> tuple[slice, slice]:
         """Where the term's coefficients are in its core's matrix."""
         return (

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from .._version import __version__
 from ..data import DataError
 from ..experiments.predict import PredictError
+from ..meta import MetaError
 from ..spec import SpecError
 from ..zoo import ZooError
-from . import _predict, _reproduce, _spec, _zoo
+from . import _data, _lopt, _predict, _reproduce, _spec, _zoo
 from ._load import TargetError
 from ._options import INTERRUPTED, MissingExtra, OptionError
 
 MENDABLE = (
     DataError,
+    MetaError,
     MissingExtra,
     OptionError,
     OSError,
@@ -33,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"unf {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (_spec, _zoo, _predict, _reproduce):
+    for command in (_spec, _data, _zoo, _predict, _lopt, _reproduce):
         command.add_parser(commands)
     options = parser.parse_args(arguments)
     try:

@@ -1,16 +1,20 @@
 """`unf reproduce`: the paper's tables and figure."""
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
-from ..experiments import table1
+from ..experiments import figure2, table1, table2
 from ._options import Help, require
 
 EPILOG = """\
 examples:
   unf reproduce table1 --small       a few minutes on two CPU cores
   unf reproduce table1               10,000 models; for a GPU
+  unf reproduce table2               sizes of learned optimizers; seconds
+  unf reproduce figure2 --small      learned optimizers; some minutes on two CPU cores
+  unf reproduce figure2 --data DIR   at full size; for a GPU
 """
 
 
@@ -23,25 +27,52 @@ def add_parser(commands: Any) -> None:
         epilog=EPILOG,
         formatter_class=Help,
     )
-    parser.add_argument("what", choices=["table1"], help="table1: the Tiny RNN Zoo")
+    parser.add_argument(
+        "what",
+        choices=["table1", "table2", "figure2"],
+        help="table1: the Tiny RNN Zoo; table2: sizes of optimizers; figure2: learned optimizers",
+    )
     parser.add_argument("--small", action="store_true", help="a small version, for CPUs")
-    parser.add_argument("--seed", type=int, default=0, help="of the zoo")
-    parser.add_argument("--seeds", type=int, default=None, help="predictors of each method")
+    parser.add_argument("--seed", type=int, default=0, help="of the zoo, or of meta-training")
+    parser.add_argument("--seeds", type=int, default=None, help="predictors, or networks")
+    parser.add_argument("--tasks", default=",".join(figure2.KINDS), help="panels of figure2")
+    parser.add_argument("--data", "--data-folder", default=None, metavar="DIR", help="for figure2")
     parser.add_argument("--out", type=Path, default=None, metavar="DIR", help="for results")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
+    name = options.what + ("-small" if options.small else "")
+    out = options.out or Path("out") / name
+    print({"table1": _table1, "table2": _table2, "figure2": _figure2}[options.what](options, out))
+    return 0
+
+
+def _table1(options: argparse.Namespace, out: Path) -> Any:
     require(["matplotlib"], "plots")
-    setting = table1.SMALL if options.small else table1.FULL
-    out = options.out or Path("out") / ("table1-small" if options.small else "table1")
-    result = table1.run(
-        setting,
+    return table1.run(
+        table1.SMALL if options.small else table1.FULL,
         out,
         seed=options.seed,
         seeds=options.seeds,
         show_progress=not options.quiet,
     )
-    print(result)
-    return 0
+
+
+def _table2(options: argparse.Namespace, out: Path) -> str:
+    return table2.as_text(table2.run())
+
+
+def _figure2(options: argparse.Namespace, out: Path) -> Any:
+    require(["matplotlib"], "plots")
+    return figure2.run(
+        out,
+        tasks=tuple(options.tasks.split(",")),
+        small=options.small,
+        folder=options.data,
+        seed=options.seed,
+        seeds=options.seeds or 5,
+        announce=lambda text: print(text, file=sys.stderr),
+        show_progress=not options.quiet,
+    )

@@ -1,5 +1,22 @@
-"""Datasets, read from prepared arrays."""
+"""Datasets: images and text, from prepared arrays, official files or packages."""
 
-from ._images import DATASETS, DataError, Images, load_images
+from ._catalogue import Entry, catalogue
+from ._images import DATASETS, load_images
+from ._prepare import prepare
+from ._text import TEXTS, UNITS, load_text
+from ._types import DataError, Images, MissingDataError, Text
 
-__all__ = ["DATASETS", "DataError", "Images", "load_images"]
+__all__ = [
+    "DATASETS",
+    "TEXTS",
+    "UNITS",
+    "DataError",
+    "Entry",
+    "Images",
+    "MissingDataError",
+    "Text",
+    "catalogue",
+    "load_images",
+    "load_text",
+    "prepare",
+]

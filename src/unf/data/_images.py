@@ -1,12 +1,16 @@
-"""Small images with labels: prepared arrays in a folder, or the digits that come with SciKit."""
+"""Small images with labels: from a folder, or the digits that come with SciKit."""
 
-import os
-import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from jaxtyping import Int, UInt8
+
+from ._cifar import CIFAR10, read_cifar10
+from ._fashion import FASHION_MNIST, read_fashion_mnist
+from ._find import Folder, Official, find
+from ._prepared import read_arrays
+from ._types import DataError, Images, MissingDataError
 
 DATASETS = {
     "cifar10": "cifar10_16x16.npz",
@@ -15,56 +19,55 @@ DATASETS = {
 }
 """Names, and the files with the arrays train_x, train_y, test_x, test_y; digits need none."""
 
-
-class DataError(ValueError):
-    """Data that is missing, or not what it should be."""
-
-
-class Images(NamedTuple):
-    """Images of shape height × width × channels with 8 bits a value, and their classes."""
-
-    train_x: UInt8[np.ndarray, "train height width channels"]
-    train_y: Int[np.ndarray, " train"]
-    test_x: UInt8[np.ndarray, "test height width channels"]
-    test_y: Int[np.ndarray, " test"]
+_OFFICIAL: dict[str, tuple[Official, Callable[[Path], Images]]] = {
+    "cifar10": (CIFAR10, read_cifar10),
+    "fashion-mnist": (FASHION_MNIST, read_fashion_mnist),
+}
 
 
-def load_images(name: str, folder: str | os.PathLike | None = None) -> Images:
+def load_images(name: str, folder: Folder = None) -> Images:
     """Read a dataset of images.
 
     Args:
         name: one of `DATASETS`.
-        folder: where the file is; by default the folder named by the variable UNF_DATA.
+        folder: where the prepared file is, or the official files, which are made smaller after
+            reading; by default the folder named by the variable UNF_DATA.
 
     Raises:
         DataError: if there is no such dataset or file, or its arrays do not fit together.
     """
+    path = find_images(name, folder)
+    if path is None:
+        return _digits()
+    return _read(path) if path.name == DATASETS[name] else _OFFICIAL[name][1](path)
+
+
+def find_images(name: str, folder: Folder = None, *, prepared: bool = True) -> Path | None:
+    """The file that a dataset is read from; none for digits.
+
+    Args:
+        name: one of `DATASETS`.
+        folder: as for `load_images`.
+        prepared: whether the prepared file counts.
+
+    Raises:
+        DataError: if there is no such dataset or file.
+    """
     if name not in DATASETS:
         raise DataError(f"unknown dataset {name!r}; expected one of {list(DATASETS)}")
-    file = DATASETS[name]
-    return _digits() if file is None else _read(_find(name, file, folder))
+    if name not in _OFFICIAL:
+        return None
+    return find(name, folder, DATASETS[name] if prepared else None, _OFFICIAL[name][0])
 
 
-def _find(name: str, file: str, folder: str | os.PathLike | None) -> Path:
-    where = folder or os.environ.get("UNF_DATA")
-    remedy = (
-        "name the folder with --data-folder or the variable UNF_DATA, or use the dataset 'digits'"
-    )
-    if not where:
-        raise DataError(f"{name} is in a file {file}, and no folder was named: {remedy}")
-    path = Path(where) / file
-    if not path.is_file():
-        raise DataError(f"no file {file} (for {name}) in {where}: {remedy}")
-    return path
+def official_images(name: str, folder: Folder) -> Images:
+    """The images made from the official files, whether or not there is a prepared file."""
+    path = find_images(name, folder, prepared=False)
+    return _digits() if path is None else _OFFICIAL[name][1](path)
 
 
 def _read(path: Path) -> Images:
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            images = [arrays[field] for field in Images._fields]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path}: not a whole file of {Images._fields} ({error})") from error
-    train_x, train_y, test_x, test_y = images
+    train_x, train_y, test_x, test_y = read_arrays(path, Images._fields)
     for kind, x, y in (("train", train_x, train_y), ("test", test_x, test_y)):
         if x.dtype != np.uint8 or x.ndim not in (3, 4) or y.shape != x.shape[:1]:
             raise DataError(
@@ -81,7 +84,7 @@ def _digits() -> Images:
         from sklearn.datasets import load_digits
     except ImportError as error:
         remedy = "pip install 'universal-neural-functionals[zoo]'"
-        raise DataError(
+        raise MissingDataError(
             f"the digits come with scikit-learn, not installed; run: {remedy}"
         ) from error
     bunch: Any = load_digits()

@@ -5,17 +5,13 @@ was made with and its weight spaces; loading checks it against the arrays, and a
 caller's own weight space if one is given.
 """
 
-import json
 import os
 from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
-from safetensors import SafetensorError, safe_open
-from safetensors.flax import save
 
-from .._files import write_whole
+from .._arrays import fill, read_arrays, write_arrays
 from ..spec import SpecError, WeightSpace
 from ._deepset import InvariantDeepSet
 from ._statnn import StatNN
@@ -43,8 +39,7 @@ def save_model(path: str | os.PathLike, model: Any) -> None:
     description = {"format": FORMAT, "kind": kind, "config": config, "space": model.space.to_json()}
     if isinstance(model, UNF) and model.out_space != model.space:
         description["out_space"] = model.out_space.to_json()
-    data = save(_named_arrays(model), metadata={"unf": json.dumps(description)})
-    write_whole(path, data)
+    write_arrays(path, model, description)
 
 
 def load_model(
@@ -60,24 +55,15 @@ def load_model(
         ValueError: if the file is not such a model, or damaged.
         SpecError: if `space` is not the one the model was made for.
     """
-    try:
-        with safe_open(path, framework="flax") as file:
-            metadata = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}
-    except SafetensorError as error:
-        raise ValueError(f"{path}: not a whole safetensors file ({error})") from error
-    if "unf" not in metadata:
-        raise ValueError(f"{path}: a safetensors file, but not a model saved by unf")
-    skeleton = _skeleton(json.loads(metadata["unf"]), path)
+    description, arrays = read_arrays(path)
+    skeleton = _skeleton(description, path)
     if space is not None:
-        _check_space(space, skeleton.space)
-    return _fill(skeleton, arrays, path)
+        check_space(space, skeleton.space)
+    return fill(skeleton, arrays, path)
 
 
 def _skeleton(description: Any, path: Any) -> Any:
     """The model's structure, with shapes in place of arrays."""
-    if not isinstance(description, dict):
-        raise ValueError(f"{path}: the description is not a JSON object")
     if description.get("format") != FORMAT:
         raise ValueError(
             f"{path}: format {description.get('format')}; this version of unf reads {FORMAT}"
@@ -98,40 +84,12 @@ def _skeleton(description: Any, path: Any) -> Any:
         raise ValueError(f"{path}: a {kind.__name__} cannot be made from this: {error}") from error
 
 
-def _named_arrays(model: Any) -> dict[str, Any]:
-    leaves, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(model, _is_arraylike))
-    return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
+def check_space(given: WeightSpace, stored: WeightSpace) -> None:
+    """Compare the weight space something was made for with another.
 
-
-def _is_arraylike(x: Any) -> bool:
-    return eqx.is_array(x) or isinstance(x, jax.ShapeDtypeStruct)
-
-
-def _fill(skeleton: Any, arrays: dict[str, Any], path: Any) -> Any:
-    expected = _named_arrays(skeleton)
-    missing, extra = (
-        sorted(expected.keys() - arrays.keys()),
-        sorted(arrays.keys() - expected.keys()),
-    )
-    if missing or extra:
-        raise ValueError(
-            f"{path}: the arrays do not fit the description: missing {missing}, unexpected {extra}"
-        )
-    for name, want in expected.items():
-        if arrays[name].shape != want.shape:
-            raise ValueError(
-                f"{path}: {name} has shape {arrays[name].shape}, expected {want.shape}"
-            )
-
-    def take(key_path: Any, leaf: Any) -> Any:
-        if not _is_arraylike(leaf):
-            return leaf
-        return jnp.asarray(arrays[jax.tree_util.keystr(key_path)])
-
-    return jax.tree_util.tree_map_with_path(take, skeleton)
-
-
-def _check_space(given: WeightSpace, stored: WeightSpace) -> None:
+    Raises:
+        SpecError: naming the first leaf that differs.
+    """
     ours = {leaf.path: (str(leaf), leaf.shape) for leaf in given.leaves}
     theirs = {leaf.path: (str(leaf), leaf.shape) for leaf in stored.leaves}
     for path in dict.fromkeys([*theirs, *ours]):

@@ -2,7 +2,7 @@
 
 from ._deepset import DeepSetLinear, PointwiseLinear
 from ._functional import Coefficients, apply, coefficient_shapes
-from ._linear import NFNLinear, UNFLinear, init_coefficients
+from ._linear import NFNLinear, UNFLinear, init_coefficients, pointwise_coefficients
 from ._pointwise import Activation, ChannelNorm, Dropout, resolve_activation, stack_channels
 from ._pool import STATISTICS, InvariantPool
 from ._position import PositionalEncoding
@@ -24,6 +24,7 @@ __all__ = [
     "apply",
     "coefficient_shapes",
     "init_coefficients",
+    "pointwise_coefficients",
     "resolve_activation",
     "stack_channels",
 ]

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ..basis import CostReport, Plan, core_parameters, cost_report, make_plan
+from ..basis import CostReport, Plan, core_parameters, core_terms, cost_report, make_plan
 from ..spec import WeightSpace
 from ._functional import Coefficients, apply, coefficient_shapes
 
@@ -41,6 +41,22 @@ def init_coefficients(
         shape = shapes[core.name]
         values = jax.random.normal(subkey, shape, dtype)
         coefficients[core.name] = values * jnp.broadcast_to(jnp.asarray(scale, dtype), shape)
+    return coefficients
+
+
+def pointwise_coefficients(
+    plan: Plan, weight: Float[Array, "in_channels out_channels"]
+) -> Coefficients:
+    """The coefficients of y = xΛ at every entry: Λ for the terms E = X, zero for all others."""
+    in_channels, out_channels = weight.shape
+    shapes = coefficient_shapes(plan, in_channels, out_channels)
+    coefficients = {name: jnp.zeros(shape, weight.dtype) for name, shape in shapes.items()}
+    for core in plan.cores:
+        for term in core_terms(plan, core):
+            if term.is_identity:
+                rows, columns = term.slices(in_channels, out_channels)
+                block = jnp.kron(jnp.eye(term.rows, dtype=weight.dtype), weight)
+                coefficients[core.name] = coefficients[core.name].at[rows, columns].set(block)
     return coefficients
 
 

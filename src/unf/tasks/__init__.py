@@ -1,6 +1,33 @@
 """What networks are trained to do: data, a network, its loss."""
 
 from ._addition import SYMBOLS, Addition, Problems, as_text
-from ._images import Labelled, SmallCNN
+from ._cnn import CNNTask
+from ._images import SmallCNN
+from ._mlp import MLPTask
+from ._rnn import RNNTask
+from ._task import Data, ImageTask, Labelled, Task, TextTask, check_finite
+from ._transformer import TransformerTask
 
-__all__ = ["SYMBOLS", "Addition", "Labelled", "Problems", "SmallCNN", "as_text"]
+TASKS: dict[str, type[Task]] = {
+    task.name: task for task in (MLPTask, CNNTask, RNNTask, TransformerTask)
+}
+"""The paper's tasks for learned optimizers (§4.2), by name."""
+
+__all__ = [
+    "SYMBOLS",
+    "TASKS",
+    "Addition",
+    "CNNTask",
+    "Data",
+    "ImageTask",
+    "Labelled",
+    "MLPTask",
+    "Problems",
+    "RNNTask",
+    "SmallCNN",
+    "Task",
+    "TextTask",
+    "TransformerTask",
+    "as_text",
+    "check_finite",
+]

@@ -3,21 +3,15 @@
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod, sqrt
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ..graph import infer
 from ..spec import WeightSpace
-
-
-class Labelled(NamedTuple):
-    """Images with values in [0, 1], and their classes."""
-
-    images: Float[Array, "batch height width channels"]
-    classes: Int[Array, " batch"]
+from ._convolution import convolve
+from ._task import Labelled, cross_entropy
 
 
 @dataclass(frozen=True)
@@ -59,7 +53,7 @@ class SmallCNN:
         x = images
         for i in range(self.num_convolutions):
             layer = params[f"conv{i}"]
-            x = _convolve(x, jnp.asarray(layer["kernel"]), stride=1 if i == 0 else 2)
+            x = convolve(x, jnp.asarray(layer["kernel"]), stride=1 if i == 0 else 2)
             x = jax.nn.relu(x + jnp.broadcast_to(layer["bias"], x.shape))
         x = jnp.mean(x, axis=(1, 2))
         if key is not None:
@@ -78,37 +72,18 @@ class SmallCNN:
         key: PRNGKeyArray | None = None,
     ) -> Float[Array, ""]:
         """Mean cross entropy."""
-        return _cross_entropy(self.logits(params, batch.images, dropout=dropout, key=key), batch)
+        return cross_entropy(
+            self.logits(params, batch.images, dropout=dropout, key=key), batch.classes
+        )
 
     def measure(self, params: PyTree, batch: Labelled) -> dict[str, Float[Array, ""]]:
         """Accuracy, as success, and loss."""
         logits = self.logits(params, batch.images)
         right = jnp.argmax(logits, axis=-1) == batch.classes
-        return {"success": jnp.mean(right), "loss": _cross_entropy(logits, batch)}
+        return {"success": jnp.mean(right), "loss": cross_entropy(logits, batch.classes)}
 
     @cached_property
     def space(self) -> WeightSpace:
         """The weight space, read off the network."""
         params = jax.eval_shape(lambda: self.init(key=jax.random.key(0)))
         return infer(self.logits, params, jax.ShapeDtypeStruct((1, *self.shape), jnp.float32))
-
-
-def _convolve(x: Array, kernel: Float[Array, "3 3 source target"], stride: int) -> Array:
-    """A 3×3 convolution as nine matrix products.
-
-    Many networks at once make of a convolution a grouped one, which CPUs run a hundred times
-    slower than products.
-    """
-    height, width = x.shape[1:3]
-    x = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
-    shifted = [
-        x[:, i : i + height : stride, j : j + width : stride] @ kernel[i, j]
-        for i in range(3)
-        for j in range(3)
-    ]
-    return sum(shifted[1:], start=shifted[0])
-
-
-def _cross_entropy(logits: Float[Array, "batch classes"], batch: Labelled) -> Array:
-    chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), batch.classes[:, None], axis=1)
-    return -jnp.mean(chosen)

@@ -2,22 +2,18 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from .._option import option
 from ..spec import WeightSpace
 
 Choices = Mapping[str, Array]
 """What was drawn for one network: scalars, `learning_rate` among them."""
-
-
-def option(default: Any, help: str) -> Any:
-    """A field of a recipe, with the text that `--help` shows."""
-    return field(default=default, metadata={"help": help})
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,77 @@
+"""Trees of arrays in safetensors files, with a JSON description in the header; no pickle.
+
+Nothing that is read can run code. Arrays are named by their paths in the tree.
+"""
+
+import json
+import os
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from safetensors import SafetensorError, safe_open
+from safetensors.flax import save
+
+from ._files import write_whole
+
+
+def write_arrays(path: str | os.PathLike, tree: Any, description: Any) -> None:
+    """Write a tree's arrays and a description, whole or not at all."""
+    write_whole(path, save(_named(tree), metadata={"unf": json.dumps(description)}))
+
+
+def read_arrays(path: str | os.PathLike) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The description, and the arrays by name.
+
+    Raises:
+        ValueError: if the file is damaged, or not one that `write_arrays` wrote.
+    """
+    try:
+        with safe_open(path, framework="flax") as file:
+            metadata = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}
+    except SafetensorError as error:
+        raise ValueError(f"{path}: not a whole safetensors file ({error})") from error
+    if "unf" not in metadata:
+        raise ValueError(f"{path}: a safetensors file, but not one saved by unf")
+    description = json.loads(metadata["unf"])
+    if not isinstance(description, dict):
+        raise ValueError(f"{path}: the description is not a JSON object")
+    return description, arrays
+
+
+def fill(skeleton: Any, arrays: dict[str, Any], path: Any) -> Any:
+    """A tree like `skeleton`, whose leaves are arrays or shapes, with the arrays of a file.
+
+    Raises:
+        ValueError: if the names or shapes are others.
+    """
+    expected = _named(skeleton)
+    missing = sorted(expected.keys() - arrays.keys())
+    extra = sorted(arrays.keys() - expected.keys())
+    if missing or extra:
+        raise ValueError(
+            f"{path}: the arrays do not fit the description: missing {missing}, unexpected {extra}"
+        )
+    for name, want in expected.items():
+        if arrays[name].shape != want.shape:
+            raise ValueError(
+                f"{path}: {name} has shape {arrays[name].shape}, expected {want.shape}"
+            )
+
+    def take(key_path: Any, leaf: Any) -> Any:
+        if not _is_arraylike(leaf):
+            return leaf
+        return jnp.asarray(arrays[jax.tree_util.keystr(key_path)])
+
+    return jax.tree_util.tree_map_with_path(take, skeleton)
+
+
+def _named(tree: Any) -> dict[str, Any]:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(tree, _is_arraylike))
+    return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
+
+
+def _is_arraylike(x: Any) -> bool:
+    return eqx.is_array(x) or isinstance(x, jax.ShapeDtypeStruct)

@@ -1,0 +1,78 @@
+"""Figure 2: training curves of meta-trained optimizers on four tasks (§4.2)."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+from .._files import write_whole
+from ..meta import MetaTraining, meta_train
+from ..optim import load
+from .lopt import SMALL, Comparison, compare, draw_comparisons, make_task
+
+KINDS = {
+    "mlp": ("sgdm", "deepset", "unf"),
+    "cnn": ("sgdm", "deepset", "nfn", "unf"),
+    "rnn": ("sgdm", "deepset", "unf"),
+    "transformer": ("sgdm", "deepset", "unf"),
+}
+"""Optimizers of each panel; on MLPs NFN is UNF, and on the last two it does not apply."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """The panels, and where everything is."""
+
+    comparisons: list[Comparison]
+    out: Path
+
+    def __str__(self) -> str:
+        tables = "\n\n".join(str(comparison) for comparison in self.comparisons)
+        return f"{tables}\n\npicture and numbers in {self.out}"
+
+
+def run(
+    out: Path,
+    *,
+    tasks: tuple[str, ...] = tuple(KINDS),
+    options: MetaTraining | None = None,
+    small: bool = False,
+    folder: str | None = None,
+    seed: int = 0,
+    seeds: int = 5,
+    announce: Callable[[str], None] = lambda text: None,
+    show_progress: bool = True,
+) -> Result:
+    """Meta-train what is not trained yet, evaluate, draw.
+
+    Args:
+        out: folder for everything; what is finished there is not done again.
+        tasks: the panels.
+        options: of meta-training, by default the paper's.
+        small: a version for CPUs.
+        folder: where data are, by default what the variable UNF_DATA names.
+        seed: of meta-training.
+        seeds: networks that are trained for each curve.
+        announce: is told about data.
+        show_progress: show rates and time left on standard error.
+    """
+    options = options or (SMALL if small else MetaTraining())
+    comparisons = []
+    for name in tasks:
+        task, about = make_task(name, folder=folder)
+        announce(f"{name}: {about}")
+        thetas, notes = {}, {}
+        for kind in KINDS[name]:
+            where = out / name / kind
+            meta_train(task, kind, where, options, seed=seed, resume=True,
+                       show_progress=show_progress)  # fmt: skip
+            thetas[kind] = load(where / "optimizer.safetensors")
+            notes[kind] = {"meta-steps": options.steps}
+        horizon = options.horizon or task.horizon
+        comparison = compare(
+            task, thetas, horizon=horizon, seeds=range(seeds), notes=notes,
+            show_progress=show_progress,
+        )  # fmt: skip
+        write_whole(out / f"{name}.json", comparison.to_json())
+        comparisons.append(comparison)
+        draw_comparisons(comparisons, out / "figure2.png")
+    return Result(comparisons, out)

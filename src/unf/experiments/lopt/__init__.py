@@ -1,0 +1,21 @@
+"""Evaluating learned optimizers: fresh networks, tuned baselines, the paper's figure (§4.2)."""
+
+from ._compare import TITLES, Comparison, compare, title
+from ._evaluate import GRIDS, Curves, evaluate, tune
+from ._setting import BUILT_IN, SMALL, make_task
+from ._show import draw_comparisons
+
+__all__ = [
+    "BUILT_IN",
+    "GRIDS",
+    "SMALL",
+    "TITLES",
+    "Comparison",
+    "Curves",
+    "compare",
+    "draw_comparisons",
+    "evaluate",
+    "make_task",
+    "title",
+    "tune",
+]

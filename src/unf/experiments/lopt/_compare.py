@@ -1,0 +1,144 @@
+"""A comparison of optimizers on one task, and the file that holds it."""
+
+import dataclasses
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..._progress import Progress
+from ..._version import __version__
+from ...optim import Theta, learned_optimizer
+from ...tasks import Task
+from .._scores import standard_error
+from ._evaluate import GRIDS, Curves, evaluate, tune
+
+TITLES = {
+    "unf": "UNF",
+    "nfn": "NFN",
+    "deepset": "Deep Set",
+    "sgdm": "SGDM, meta-trained",
+    "adam": "Adam, tuned",
+    "sgdm-tuned": "SGDM, tuned",
+}
+"""Names in pictures and tables."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Curves of several optimizers on one task.
+
+    Attributes:
+        task: its name.
+        dataset: what it was trained on.
+        horizon: steps of each training.
+        seeds: one network each.
+        curves: by the optimizer's name.
+        notes: for each, what is worth knowing: the options that a grid chose, or how long it
+            was meta-trained.
+    """
+
+    task: str
+    dataset: str
+    horizon: int
+    seeds: list[int]
+    curves: dict[str, Curves]
+    notes: dict[str, dict[str, Any]]
+
+    def to_json(self) -> str:
+        """Everything, with versions, machine and date."""
+        record = {
+            **{f.name: getattr(self, f.name) for f in dataclasses.fields(self)},
+            "curves": {
+                name: {part: np.round(x, 6).tolist() for part, x in curves._asdict().items()}
+                for name, curves in self.curves.items()
+            },
+            "unf": __version__,
+            "jax": jax.__version__,
+            "device": jax.devices()[0].device_kind,
+            "date": datetime.date.today().isoformat(),
+        }
+        return json.dumps(record)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Comparison":
+        """Read back what `to_json` wrote.
+
+        Raises:
+            ValueError: if it is something else.
+        """
+        try:
+            record = json.loads(text)
+            curves = {
+                name: Curves(*(np.asarray(entry[part], np.float64) for part in Curves._fields))
+                for name, entry in record["curves"].items()
+            }
+            names = [f.name for f in dataclasses.fields(cls) if f.name != "curves"]
+            return cls(**{name: record[name] for name in names}, curves=curves)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"not a comparison of optimizers ({error!r})") from error
+
+    def __str__(self) -> str:
+        head = "training, last tenth"
+        lines = [f"| optimizer | {head} | held out, end | |", "|---|---|---|---|"]
+        for name, curves in sorted(self.curves.items(), key=lambda item: item[1].last.mean()):
+            last, heldout = curves.last, curves.heldout[:, -1]
+            note = ", ".join(f"{key} {value:.3g}" for key, value in self.notes[name].items())
+            lines.append(f"| {title(name)} | {_summary(last)} | {_summary(heldout)} | {note} |")
+        lines.append(
+            f"\n{self.task} on {self.dataset}: {self.horizon} steps, "
+            f"{len(self.seeds)} fresh networks, mean ± standard error"
+        )
+        return "\n".join(lines)
+
+
+def title(name: str) -> str:
+    """An optimizer's name as people read it."""
+    return TITLES.get(name, name)
+
+
+def compare(
+    task: Task,
+    optimizers: Mapping[str, Theta],
+    *,
+    horizon: int | None = None,
+    seeds: Sequence[int] = tuple(range(5)),
+    baselines: Sequence[str] = tuple(GRIDS),
+    notes: Mapping[str, Mapping[str, Any]] | None = None,
+    show_progress: bool = True,
+) -> Comparison:
+    """Train fresh networks with learned optimizers and with tuned hand-made ones.
+
+    Args:
+        task: what to train.
+        optimizers: learned ones by name.
+        horizon: steps of each training, by default the paper's.
+        seeds: one network each.
+        baselines: hand-made optimizers, see `GRIDS`.
+        notes: what to write beside learned ones.
+        show_progress: show time left on standard error.
+    """
+    steps, data = horizon or task.horizon, task.data()
+    curves, remarks = {}, {}
+    total = len(optimizers) + len(baselines)
+    with Progress(f"evaluation on {task.name}", total, show=show_progress) as progress:
+        for name, theta in optimizers.items():
+            curves[name] = evaluate(
+                task, data, learned_optimizer, theta, seeds=seeds, horizon=steps
+            )
+            remarks[name] = dict((notes or {}).get(name, {}))
+            progress.advance(1, title(name))
+        for name in baselines:
+            remarks[name] = tune(task, data, name, horizon=steps)
+            make, _ = GRIDS[name]
+            curves[name] = evaluate(task, data, make, remarks[name], seeds=seeds, horizon=steps)
+            progress.advance(1, title(name))
+    dataset = getattr(task, "dataset", "")
+    return Comparison(task.name, dataset, steps, list(seeds), curves, remarks)
+
+
+def _summary(values: np.ndarray) -> str:
+    return f"{values.mean():.4f} ± {standard_error(values):.4f}"

@@ -1,0 +1,60 @@
+"""Tasks with the data there are, and how large an experiment is."""
+
+import dataclasses
+from typing import Any
+
+from ...data import MissingDataError
+from ...meta import MetaTraining
+from ...tasks import TASKS, ImageTask, Task
+
+BUILT_IN = {"images": "digits", "text": "python-docs"}
+"""What serves when the paper's data are not there."""
+SMALL = MetaTraining(
+    steps=200,
+    learning_rate=1e-2,
+    pairs=4,
+    window=10,
+    horizon=100,
+    head_start="pointwise",
+)
+"""A meta-training for two CPU cores."""
+
+
+def make_task(
+    name: str, *, dataset: str = "auto", folder: str | None = None, **options: Any
+) -> tuple[Task, str]:
+    """A task of the paper, on its data if they are there, else on what comes with Python.
+
+    Args:
+        name: one of `unf.tasks.TASKS`.
+        dataset: which data, or "auto".
+        folder: where data are, by default what the variable UNF_DATA names.
+        options: fields of the task.
+
+    Returns:
+        The task, and what to tell people about its data.
+
+    Raises:
+        ValueError: if there is no such task or option.
+        DataError: if the named data are missing.
+    """
+    if name not in TASKS:
+        raise ValueError(f"unknown task {name!r}; expected one of {list(TASKS)}")
+    kind = TASKS[name]
+    known = {field.name for field in dataclasses.fields(kind)}
+    for option in options:
+        if option not in known:
+            raise ValueError(f"the task {name!r} has no option {option}; it has {sorted(known)}")
+    if dataset != "auto":
+        task = kind(**{"dataset": dataset, "folder": folder, **options})
+        task.data()
+        return task, f"data: {dataset}"
+    task: Any = kind(**{"folder": folder, **options})
+    try:
+        task.data()
+        return task, f"data: {task.dataset}"
+    except MissingDataError as error:
+        built_in = BUILT_IN["images" if issubclass(kind, ImageTask) else "text"]
+        task = kind(**{"dataset": built_in, "folder": folder, **options})
+        task.data()
+        return task, f"data: {built_in}, which needs no file, in place of the paper's ({error})"

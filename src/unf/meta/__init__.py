@@ -1,0 +1,28 @@
+"""Meta-training: learning θ from unrolls of the inner problem (§4.2)."""
+
+from ._estimators import OBJECTIVES, Estimate, Estimator, EvolutionStrategies, FullUnroll, Pair
+from ._job import first_theta, meta_train
+from ._options import ESTIMATORS, MetaError, MetaTraining
+from ._problem import InnerTraining, Problem
+from ._train import MetaState, Metrics, advance, begin, spread
+
+__all__ = [
+    "ESTIMATORS",
+    "OBJECTIVES",
+    "Estimate",
+    "Estimator",
+    "EvolutionStrategies",
+    "FullUnroll",
+    "InnerTraining",
+    "MetaError",
+    "MetaState",
+    "MetaTraining",
+    "Metrics",
+    "Pair",
+    "Problem",
+    "advance",
+    "begin",
+    "first_theta",
+    "meta_train",
+    "spread",
+]

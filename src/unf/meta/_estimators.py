@@ -1,0 +1,256 @@
+"""Estimates of the meta-gradient: what one small interface hides."""
+
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from ._problem import Problem
+
+OBJECTIVES = ("mean", "final")
+"""The mean loss of all steps, or the last one's."""
+
+
+class Estimate(NamedTuple):
+    """An estimate of the gradient of the objective by θ.
+
+    Attributes:
+        gradient: a tree like θ.
+        loss: the mean loss of the steps that were run, without diverged runs.
+        diverged: how many runs, or pairs of them, were left out and begun again.
+    """
+
+    gradient: PyTree
+    loss: Float[Array, ""]
+    diverged: Int[Array, ""]
+
+
+class Estimator(eqx.Module):
+    """A way to estimate meta-gradients, with runs that go on from one estimate to the next."""
+
+    @abstractmethod
+    def init(self, problem: Problem, theta: Any, *, key: PRNGKeyArray) -> PyTree:
+        """Begin the runs."""
+
+    @abstractmethod
+    def estimate(
+        self, problem: Problem, theta: Any, runs: PyTree, *, key: PRNGKeyArray
+    ) -> tuple[Estimate, PyTree]:
+        """Continue the runs, and say what they tell about the gradient."""
+
+
+class Pair(NamedTuple):
+    """Two runs that differ in the sign of what is added to θ.
+
+    Attributes:
+        states: of both runs, along the first axis.
+        noise: the sum of what was added to θ since the runs began.
+        clock: where they are in the horizon.
+        whole: whether they began at its beginning.
+    """
+
+    states: PyTree
+    noise: PyTree
+    clock: Int[Array, ""]
+    whole: Bool[Array, ""]
+
+
+class EvolutionStrategies(Estimator):
+    """Antithetic evolution strategies on windows of a long unroll.
+
+    In each window a pair runs on with θ + ξ and θ − ξ, ξ ~ N(0, σ²), with the same data, and
+    the estimate is the mean over pairs of
+
+        (L⁺ − L⁻) A / (2σ²)
+
+    where L is the window's loss. Persistent (PES, Vicol et al. 2021): A is the sum of all ξ
+    since the pair began, which is unbiased. Otherwise A = ξ, which ignores what θ did in earlier
+    windows (truncated ES). Pairs begin at different points of the horizon, so that every window
+    of it is always seen by some; those that reach its end begin again. Resets fall on the
+    boundaries of windows.
+
+    A pair whose loss is not finite, or beyond `max_loss` in both runs, is begun again, and left
+    out of the estimate if not finite; finite losses count up to `max_loss`.
+
+    Attributes:
+        horizon: T, the steps of an unroll.
+        window: steps between estimates.
+        pairs: how many.
+        sigma: σ.
+        persistent: whether A accumulates.
+        objective: "mean" or "final".
+        max_loss: where losses are cut off.
+    """
+
+    horizon: int = eqx.field(static=True)
+    window: int = eqx.field(static=True)
+    pairs: int = eqx.field(static=True)
+    sigma: float = eqx.field(static=True)
+    persistent: bool = eqx.field(static=True)
+    objective: str = eqx.field(static=True)
+    max_loss: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+
+    def __init__(
+        self,
+        horizon: int,
+        *,
+        window: int = 50,
+        pairs: int = 16,
+        sigma: float = 0.01,
+        persistent: bool = True,
+        objective: str = "mean",
+        max_loss: Any = jnp.inf,
+    ):
+        """The defaults are the paper's; see the class for their meaning.
+
+        Raises:
+            ValueError: if the horizon is not a multiple of the window, or an argument is none
+                of those it may be.
+        """
+        if window < 1 or horizon < 1 or horizon % window:
+            raise ValueError(
+                f"the horizon is {horizon} and the window {window}; expected a multiple of it, "
+                f"such as {max(1, round(horizon / max(window, 1))) * max(window, 1)}, so that "
+                "unrolls end where windows do"
+            )
+        if pairs < 1 or not sigma > 0:
+            raise ValueError(f"pairs is {pairs} and sigma {sigma}; expected positive numbers")
+        _check_objective(objective)
+        self.horizon, self.window, self.pairs = horizon, window, pairs
+        self.sigma, self.persistent, self.objective = sigma, persistent, objective
+        self.max_loss = max_loss
+
+    def init(self, problem: Problem, theta: Any, *, key: PRNGKeyArray) -> Pair:
+        """Fresh pairs; the first unroll of each is cut short by another amount."""
+        windows = self.horizon // self.window
+        clock = (jnp.arange(self.pairs) * windows // self.pairs * self.window).astype(jnp.int32)
+        fresh = jax.vmap(lambda k: self._fresh(problem, theta, k))(
+            jax.random.split(key, self.pairs)
+        )
+        return fresh._replace(clock=clock, whole=clock == 0)
+
+    def estimate(
+        self, problem: Problem, theta: Any, runs: Pair, *, key: PRNGKeyArray
+    ) -> tuple[Estimate, Pair]:
+        """One window of every pair."""
+        keys = jax.random.split(key, self.pairs)
+        parts, losses, finite, runs = jax.vmap(
+            lambda pair, k: self._continue(problem, theta, pair, k)
+        )(runs, keys)
+        counted = jnp.maximum(jnp.sum(finite), 1).astype(losses.dtype)
+        gradient = jax.tree.map(lambda g: jnp.sum(g, axis=0) / counted.astype(g.dtype), parts)
+        loss = jnp.sum(jnp.where(finite, losses, 0)) / counted
+        return Estimate(gradient, loss, jnp.sum(~finite).astype(jnp.int32)), runs
+
+    def _continue(
+        self, problem: Problem, theta: Any, pair: Pair, key: PRNGKeyArray
+    ) -> tuple[PyTree, Array, Array, Pair]:
+        """One window of one pair: its part of the estimate, its loss, whether that is finite."""
+        noise_key, step_key, fresh_key = jax.random.split(key, 3)
+        added = _normal_like(theta, noise_key, self.sigma)
+        both = jax.tree.map(lambda t, x: jnp.stack([t + x, t - x]), theta, added)
+        step_keys = jax.random.split(step_key, self.window)
+
+        def run(moved: Any, state: PyTree) -> tuple[PyTree, Array]:
+            step = lambda s, k: problem.step(moved, s, key=k)  # noqa: E731
+            return jax.lax.scan(step, state, step_keys)
+
+        states, losses = jax.vmap(run)(both, pair.states)
+        finite = jnp.all(jnp.isfinite(losses))
+        losses = jnp.minimum(losses, self.max_loss.astype(losses.dtype))
+        clock = pair.clock + self.window
+        at_end = clock >= self.horizon
+        noise = jax.tree.map(jnp.add, pair.noise, added) if self.persistent else added
+        counts = self._window_loss(losses, at_end & pair.whole)
+        slope = jnp.where(finite, (counts[0] - counts[1]) / (2 * self.sigma**2), 0)
+        part = jax.tree.map(lambda n: slope.astype(n.dtype) * n, noise)
+        lost = ~finite | jnp.all(losses[:, -1] >= self.max_loss.astype(losses.dtype))
+        fresh = self._fresh(problem, theta, fresh_key)
+        old = Pair(states, noise, clock, pair.whole)
+        pair = jax.tree.map(lambda a, b: jnp.where(at_end | lost, a, b), fresh, old)
+        return part, jnp.mean(losses), finite, pair
+
+    def _window_loss(self, losses: Float[Array, "2 window"], at_end: Array) -> Float[Array, "2"]:
+        """What the window adds to the objective, times the number of windows."""
+        if self.objective == "mean":
+            return jnp.mean(losses, axis=1)
+        return jnp.where(at_end, losses[:, -1] * (self.horizon // self.window), 0)
+
+    def _fresh(self, problem: Problem, theta: Any, key: PRNGKeyArray) -> Pair:
+        state = problem.init(theta, key=key)
+        states = jax.tree.map(lambda x: jnp.stack([x, x]), state)
+        zero = jax.tree.map(jnp.zeros_like, theta)
+        return Pair(states, zero, jnp.zeros((), jnp.int32), jnp.ones((), bool))
+
+
+class FullUnroll(Estimator):
+    """The gradient itself, by differentiating through whole unrolls from fresh states.
+
+    Memory grows with the horizon; with many steps the gradient may explode.
+
+    Attributes:
+        horizon: T, the steps of an unroll.
+        runs: how many unrolls are averaged.
+        objective: "mean" or "final".
+    """
+
+    horizon: int = eqx.field(static=True)
+    runs: int = eqx.field(static=True)
+    objective: str = eqx.field(static=True)
+
+    def __init__(self, horizon: int, *, runs: int = 1, objective: str = "mean"):
+        """See the class for the meaning of arguments."""
+        if horizon < 1 or runs < 1:
+            raise ValueError(f"horizon is {horizon} and runs {runs}; expected at least 1")
+        _check_objective(objective)
+        self.horizon, self.runs, self.objective = horizon, runs, objective
+
+    def init(self, problem: Problem, theta: Any, *, key: PRNGKeyArray) -> tuple[()]:
+        """Nothing goes on from one estimate to the next."""
+        return ()
+
+    def estimate(
+        self, problem: Problem, theta: Any, runs: tuple[()], *, key: PRNGKeyArray
+    ) -> tuple[Estimate, tuple[()]]:
+        """Unroll from the beginning, and differentiate."""
+
+        def objective(theta: Any, key: PRNGKeyArray) -> tuple[Array, Array]:
+            first, rest = jax.random.split(key)
+            step = jax.checkpoint(lambda s, k: problem.step(theta, s, key=k))
+            keys = jax.random.split(rest, self.horizon)
+            _, losses = jax.lax.scan(step, problem.init(theta, key=first), keys)
+            chosen = jnp.mean(losses) if self.objective == "mean" else losses[-1]
+            return chosen, jnp.mean(losses)
+
+        one = jax.vmap(jax.grad(objective, has_aux=True), in_axes=(None, 0))
+        gradients, losses = one(theta, jax.random.split(key, self.runs))
+        finite = jnp.isfinite(losses)
+        for leaf in jax.tree.leaves(gradients):
+            finite &= jnp.all(jnp.isfinite(leaf.reshape(self.runs, -1)), axis=1)
+        counted = jnp.maximum(jnp.sum(finite), 1).astype(losses.dtype)
+
+        def average(x: Array) -> Array:
+            kept = jnp.where(finite.reshape(-1, *[1] * (x.ndim - 1)), x, 0)
+            return jnp.sum(kept, axis=0) / counted.astype(x.dtype)
+
+        gradient = jax.tree.map(average, gradients)
+        return Estimate(gradient, average(losses), jnp.sum(~finite).astype(jnp.int32)), ()
+
+
+def _check_objective(objective: str) -> None:
+    if objective not in OBJECTIVES:
+        raise ValueError(f"objective is {objective!r}; expected one of {OBJECTIVES}")
+
+
+def _normal_like(tree: Any, key: PRNGKeyArray, deviation: float) -> Any:
+    leaves, treedef = jax.tree.flatten(tree)
+    keys = jax.random.split(key, len(leaves))
+    return treedef.unflatten(
+        [
+            deviation * jax.random.normal(k, x.shape, x.dtype)
+            for k, x in zip(keys, leaves, strict=True)
+        ]
+    )

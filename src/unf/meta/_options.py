@@ -1,0 +1,79 @@
+"""How an optimizer is meta-trained, as options."""
+
+import dataclasses
+from typing import Any
+
+import optax
+
+from .._option import option
+from ..optim import FORMS
+from ..tasks import Task
+from ._estimators import OBJECTIVES, Estimator, EvolutionStrategies, FullUnroll
+
+ESTIMATORS = ("pes", "es", "unroll")
+SCHEDULES = ("constant", "cosine")
+
+
+class MetaError(ValueError):
+    """A meta-training that cannot begin or go on: what is wrong, where, and the remedy."""
+
+
+@dataclasses.dataclass(frozen=True)
+class MetaTraining:
+    """How an optimizer is meta-trained; the defaults are the paper's where it says them."""
+
+    steps: int = option(50_000, "meta-steps")
+    learning_rate: float = option(3e-3, "of Adam on θ (the paper does not say)")
+    schedule: str = option("cosine", "of it: constant, or cosine to a tenth after a warm-up")
+    clip: float = option(1.0, "largest norm of a meta-gradient")
+    estimator: str = option("pes", "pes, es (truncated) or unroll (the exact gradient)")
+    pairs: int = option(16, "antithetic pairs of runs, or unrolls")
+    sigma: float = option(0.01, "standard deviation of what is added to θ")
+    window: int = option(50, "inner steps between meta-steps")
+    horizon: int = option(0, "inner steps of an unroll; 0: the paper's for the task")
+    objective: str = option("mean", "the mean loss of the unroll, or its final one")
+    form: str = option("normalized", f"of the optimizer: {', '.join(FORMS)}; see unf.optim.Form")
+    head_start: str = option("random", "of an equivariant head: random, or pointwise")
+    cut: float = option(2.0, "cut losses off at this many times an untrained network's; 0: never")
+
+    def __post_init__(self):
+        choices = {
+            "schedule": SCHEDULES,
+            "estimator": ESTIMATORS,
+            "objective": OBJECTIVES,
+            "form": tuple(FORMS),
+            "head_start": ("random", "pointwise"),
+        }
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {allowed}")
+        if self.steps < 1 or not self.learning_rate > 0 or not self.clip > 0 or self.cut < 0:
+            raise ValueError(
+                f"steps is {self.steps}, learning_rate {self.learning_rate}, clip {self.clip} and "
+                f"cut {self.cut}; expected positive numbers, and a cut that is not negative"
+            )
+
+    def make_estimator(self, task: Task, max_loss: float) -> Estimator:
+        """The estimator for a task."""
+        horizon = self.horizon or task.horizon
+        if self.estimator == "unroll":
+            return FullUnroll(horizon, runs=self.pairs, objective=self.objective)
+        return EvolutionStrategies(
+            horizon,
+            window=self.window,
+            pairs=self.pairs,
+            sigma=self.sigma,
+            persistent=self.estimator == "pes",
+            objective=self.objective,
+            max_loss=max_loss,
+        )
+
+    def make_optimizer(self) -> optax.GradientTransformation:
+        """The meta-optimizer."""
+        rate: Any = self.learning_rate
+        if self.schedule == "cosine":
+            warm_up = min(100, self.steps // 10)
+            rate = optax.warmup_cosine_decay_schedule(
+                0.1 * rate, rate, warm_up, max(self.steps, warm_up + 1), 0.1 * rate
+            )
+        return optax.chain(optax.clip_by_global_norm(self.clip), optax.adam(rate))

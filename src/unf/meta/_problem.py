@@ -1,0 +1,54 @@
+"""What is unrolled: an inner problem whose steps depend on θ."""
+
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+import jax
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from ..optim import Theta, learned_optimizer
+from ..tasks import Task
+
+
+class Problem(eqx.Module):
+    """A process with a state and a loss at every step, both depending on θ.
+
+    Arrays it needs are its fields, so that they are passed to compiled functions.
+    """
+
+    @abstractmethod
+    def init(self, theta: Any, *, key: PRNGKeyArray) -> PyTree:
+        """A first state."""
+
+    @abstractmethod
+    def step(
+        self, theta: Any, state: PyTree, *, key: PRNGKeyArray
+    ) -> tuple[PyTree, Float[Array, ""]]:
+        """The next state, and the loss on the way there."""
+
+
+class InnerTraining(Problem):
+    """Training a network of a task with a learned optimizer.
+
+    The loss of a step is the training loss before its update.
+    """
+
+    data: PyTree
+    task: Task = eqx.field(static=True)
+
+    def init(self, theta: Theta, *, key: PRNGKeyArray) -> PyTree:
+        """A fresh network."""
+        params = self.task.init(key=key)
+        return params, learned_optimizer(theta).init(params)
+
+    def step(
+        self, theta: Theta, state: PyTree, *, key: PRNGKeyArray
+    ) -> tuple[PyTree, Float[Array, ""]]:
+        """One update on a random batch."""
+        params, memory = state
+        batch = self.task.batch(self.data, key=key)
+        loss, gradients = jax.value_and_grad(self.task.loss)(params, batch)
+        updates, memory = learned_optimizer(theta).update(gradients, memory, params)
+        return (optax.apply_updates(params, updates), memory), loss

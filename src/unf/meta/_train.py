@@ -1,0 +1,110 @@
+"""Meta-training: estimates and meta-updates, many to one call of one compiled function."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import NamedSharding, PartitionSpec
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from .._devices import even_mesh
+from ._estimators import Estimator, EvolutionStrategies
+from ._problem import Problem
+
+_BEGINNING = 2**32 - 1  # drawn from by no meta-step
+
+
+class MetaState(NamedTuple):
+    """Where meta-training is; with the seed, all that is needed to go on.
+
+    Attributes:
+        theta: what is learned, a tree of arrays.
+        memory: of the meta-optimizer.
+        runs: of the estimator.
+        step: meta-updates so far.
+    """
+
+    theta: Any
+    memory: PyTree
+    runs: PyTree
+    step: Int[Array, ""]
+
+
+class Metrics(NamedTuple):
+    """Of each meta-step: the inner training loss, the gradient's norm, runs left out."""
+
+    loss: Float[Array, " steps"]
+    gradient_norm: Float[Array, " steps"]
+    diverged: Int[Array, " steps"]
+
+
+def begin(
+    problem: Problem,
+    estimator: Estimator,
+    optimizer: optax.GradientTransformation,
+    theta: Any,
+    *,
+    key: PRNGKeyArray,
+) -> MetaState:
+    """The state before the first meta-step, with pairs of runs spread over all devices."""
+    runs_key = jax.random.fold_in(key, _BEGINNING)
+    runs = eqx.filter_jit(estimator.init)(problem, theta, key=runs_key)
+    state = MetaState(theta, optimizer.init(theta), runs, jnp.zeros((), jnp.int32))
+    return spread(state, estimator)
+
+
+def spread(state: MetaState, estimator: Estimator) -> MetaState:
+    """Put pairs of runs on all devices there are, evenly, and everything else on each."""
+    if not isinstance(estimator, EvolutionStrategies):
+        return state
+    mesh = even_mesh(estimator.pairs, "pairs")
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    placed = jax.device_put(state, everywhere)
+    return placed._replace(
+        runs=jax.device_put(state.runs, NamedSharding(mesh, PartitionSpec("pairs")))
+    )
+
+
+@partial(eqx.filter_jit, donate="none")
+def advance(
+    problem: Problem,
+    estimator: Estimator,
+    update: Any,
+    state: MetaState,
+    count: Int[Array, ""],
+    *,
+    key: PRNGKeyArray,
+    at_most: int,
+) -> tuple[MetaState, Metrics]:
+    """Make `count` meta-steps, in one go.
+
+    Args:
+        problem: what is unrolled.
+        estimator: how gradients are estimated.
+        update: of the meta-optimizer.
+        state: where to go on from.
+        count: how many meta-steps.
+        key: the seed's; each step draws from it by its number.
+        at_most: the largest `count` this is compiled for, and the length of the metrics.
+    """
+    empty = Metrics(*(jnp.zeros(at_most, dtype) for dtype in (jnp.float32, jnp.float32, jnp.int32)))
+
+    def body(i: Array, carry: tuple[MetaState, Metrics]) -> tuple[MetaState, Metrics]:
+        state, metrics = carry
+        estimate, runs = estimator.estimate(
+            problem, state.theta, state.runs, key=jax.random.fold_in(key, state.step)
+        )
+        updates, memory = update(estimate.gradient, state.memory, state.theta)
+        theta = optax.apply_updates(state.theta, updates)
+        squares = [jnp.sum(jnp.square(g)) for g in jax.tree.leaves(estimate.gradient)]
+        norm = jnp.sqrt(jnp.sum(jnp.stack(squares)))
+        found = Metrics(estimate.loss, norm, estimate.diverged)
+        metrics = jax.tree.map(
+            lambda all, one: all.at[i].set(one.astype(all.dtype)), metrics, found
+        )
+        return MetaState(theta, memory, runs, state.step + 1), metrics
+
+    return jax.lax.fori_loop(0, count, body, (state, empty))

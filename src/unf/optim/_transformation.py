@@ -1,0 +1,143 @@
+"""A learned optimizer as an Optax gradient transformation (eq. 36)."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Int, PyTree
+
+from ..spec import SpecError, flatten_params
+from ._form import DECAYS
+from ._theta import Theta
+
+
+class LearnedState(NamedTuple):
+    """What a learned optimizer remembers.
+
+    Attributes:
+        step: how many updates there were.
+        nominal: the momentum with the learned decay γ₀, a tree like the parameters.
+        momenta: those that the network reads, along a trailing axis; None without a network.
+    """
+
+    step: Int[Array, ""]
+    nominal: PyTree
+    momenta: PyTree
+
+
+def learned_optimizer(theta: Theta, *, scale: Any = 1.0) -> optax.GradientTransformationExtraArgs:
+    """An optimizer with the coefficients θ (§4.2).
+
+        m^γ ← γ m^γ + g  for γ₀ and each γᵢ
+        W ← W − α (m^γ₀ + β f(W, g, {m^γᵢ}, t))
+
+    It composes with Optax's own transformations. Under `optax.masked` an equivariant θ must have
+    been made for the weight space of the leaves that are not masked.
+
+    >>> import jax, optax
+    >>> from unf.optim import init_theta
+    >>> optimizer = learned_optimizer(init_theta("deepset", key=jax.random.key(0)))
+    >>> params = {"w": jax.numpy.ones((2, 3))}
+    >>> state = optimizer.init(params)
+    >>> updates, state = optimizer.update(params, state, params)
+    >>> optax.apply_updates(params, updates)["w"].shape, int(state.step)
+    ((2, 3), 1)
+
+    Args:
+        theta: from `init_theta`, meta-training or `load`.
+        scale: multiplies every update; a number, so that `optax.inject_hyperparams` can
+            schedule it.
+
+    Raises:
+        SpecError: when parameters have other leaves or shapes than θ's weight space.
+        ValueError: when `update` is called without parameters.
+    """
+
+    def init(params: PyTree) -> LearnedState:
+        _check(theta, params)
+        momenta = None
+        if theta.head is not None:
+            momenta = jax.tree.map(lambda p: jnp.zeros((*p.shape, len(DECAYS)), _wide(p)), params)
+        nominal = jax.tree.map(lambda p: jnp.zeros(p.shape, _wide(p)), params)
+        return LearnedState(jnp.zeros((), jnp.int32), nominal, momenta)
+
+    def update(
+        updates: PyTree, state: Any, params: PyTree = None, **extra: Any
+    ) -> tuple[PyTree, LearnedState]:
+        if params is None:
+            raise ValueError(
+                "a learned optimizer reads the parameters: call update(gradients, state, params)"
+            )
+        _check(theta, params)
+        form, gamma = theta.form, theta.gamma
+        gradients = jax.tree.map(lambda g: g.astype(_wide(g)), updates)
+        nominal = jax.tree.map(
+            lambda m, g: form.accumulate(m, g, gamma.astype(m.dtype)), state.nominal, gradients
+        )
+        steps, momenta = nominal, None
+        if theta.head is not None:
+            momenta = jax.tree.map(_accumulate(theta), state.momenta, gradients)
+            learned = _learned_part(theta, params, gradients, momenta, state.step)
+            beta = theta.beta
+            steps = jax.tree.map(lambda m, f: m + beta.astype(m.dtype) * f, nominal, learned)
+        factor = -theta.alpha * scale
+        steps = jax.tree.map(
+            lambda s, p: (factor.astype(s.dtype) * s).astype(p.dtype), steps, params
+        )
+        return steps, LearnedState(state.step + 1, nominal, momenta)
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _wide(x: Array) -> jnp.dtype:
+    """The type to accumulate in: at least float32."""
+    return jnp.promote_types(x.dtype, jnp.float32)
+
+
+def _accumulate(theta: Theta) -> Any:
+    def accumulate(momenta: Array, gradient: Array) -> Array:
+        decays = jnp.asarray(np.array(DECAYS), momenta.dtype).reshape(*[1] * gradient.ndim, -1)
+        return theta.form.accumulate(momenta, gradient[..., None], decays)
+
+    return accumulate
+
+
+def _learned_part(
+    theta: Theta, params: PyTree, gradients: PyTree, momenta: PyTree, step: Array
+) -> PyTree:
+    """f, as a tree like the parameters."""
+    leaves, treedef = jax.tree.flatten(params)
+    features = [
+        jnp.concatenate(
+            [p.astype(m.dtype).reshape(-1, 1), g.reshape(-1, 1), m.reshape(-1, len(DECAYS))], axis=1
+        )
+        for p, g, m in zip(
+            leaves, treedef.flatten_up_to(gradients), treedef.flatten_up_to(momenta), strict=True
+        )
+    ]
+    out = theta.network(features, step)
+    return treedef.unflatten([f.reshape(p.shape) for f, p in zip(out, leaves, strict=True)])
+
+
+def _check(theta: Theta, params: PyTree) -> None:
+    """Compare leaves with those of the weight space, by path, so that containers may differ."""
+    found, _ = flatten_params(params)
+    if theta.space is None:
+        return
+    wanted = [(leaf.path, leaf.shape) for leaf in theta.space.leaves]
+    if found == wanted:
+        return
+    missing = [path for path, shape in wanted if (path, shape) not in found]
+    extra = [path for path, shape in found if (path, shape) not in wanted]
+    path = (missing or extra or [found[0][0]])[0]
+    raise SpecError(
+        f"the optimizer was made for another weight space ({len(wanted)} tensors, "
+        f"these are {len(found)})",
+        path=path,
+        expected=dict(wanted).get(path, "no such leaf"),
+        got=dict(found).get(path, "no such leaf"),
+        remedy="make one for these weights with unf.optim.init_theta, or use a 'deepset', which "
+        "works on any",
+    )

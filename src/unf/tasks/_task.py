@@ -1,0 +1,161 @@
+"""A task for an optimizer: first weights, a loss, data, a weight space."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from math import sqrt
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from ..data import DataError, load_images, load_text
+from ..graph import infer
+from ..spec import WeightSpace
+
+
+class Data(NamedTuple):
+    """What to train on, and what to test on: arrays that stay on the device."""
+
+    train: PyTree
+    heldout: PyTree
+
+
+@dataclass(frozen=True)
+class Task:
+    """Something for an optimizer to train. A new one is a subclass with these methods.
+
+    Only `init`, `data`, `batch` and `loss` are needed; the weight space is read off the loss.
+    """
+
+    name: ClassVar[str]
+    horizon: ClassVar[int] = 2000
+    """Training steps in the paper."""
+    spatial: ClassVar[tuple[str, ...]] = ()
+    """Names of fixed axes that are windows of filters."""
+
+    @abstractmethod
+    def init(self, *, key: PRNGKeyArray) -> PyTree:
+        """First weights."""
+
+    @abstractmethod
+    def data(self) -> Data:
+        """Arrays to draw batches from."""
+
+    @abstractmethod
+    def batch(self, examples: PyTree, *, key: PRNGKeyArray) -> PyTree:
+        """A random batch of the training or of the held-out data."""
+
+    @abstractmethod
+    def loss(self, params: PyTree, batch: PyTree) -> Float[Array, ""]:
+        """The mean negative log-likelihood of a batch."""
+
+    @cached_property
+    def space(self) -> WeightSpace:
+        """The weight space, by default read off the loss's computation graph."""
+        key = jax.random.key(0)
+        batch = eqx.filter_eval_shape(lambda: self.batch(self.data().train, key=key))
+        return infer(self.loss, jax.eval_shape(lambda: self.init(key=key)), batch)
+
+
+def check_finite(data: Any, name: str) -> None:
+    """Refuse data with NaN or infinity.
+
+    Raises:
+        DataError: naming the first array.
+    """
+    for i, leaf in enumerate(jax.tree.leaves(data)):
+        if jnp.issubdtype(leaf.dtype, jnp.inexact) and not bool(jnp.isfinite(leaf).all()):
+            raise DataError(f"the data of task {name!r} are not finite (array {i})")
+
+
+def truncated_normal(shape: tuple[int, ...], fan_in: int, *, key: PRNGKeyArray) -> Array:
+    """Weights from a normal cut off at two deviations, with deviation 1/√fan-in before the cut."""
+    return jax.random.truncated_normal(key, -2, 2, shape, jnp.float32) / sqrt(fan_in)
+
+
+def cross_entropy(
+    logits: Float[Array, "*batch classes"], classes: Int[Array, "*batch"]
+) -> Float[Array, ""]:
+    """Mean negative log-likelihood."""
+    chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), classes[..., None], axis=-1)
+    return -jnp.mean(chosen)
+
+
+def add(x: Array, bias: Array) -> Array:
+    """Add a bias along the last axis."""
+    return x + jnp.broadcast_to(bias, x.shape)
+
+
+class Labelled(NamedTuple):
+    """Images with values in [0, 1], or 8-bit ones, and their classes."""
+
+    images: Array
+    classes: Int[Array, " batch"]
+
+
+@dataclass(frozen=True)
+class ImageTask(Task):
+    """Telling images apart."""
+
+    dataset: str = "fashion-mnist"
+    folder: str | None = None
+    batch_size: int = 128
+
+    def data(self) -> Data:
+        """Images with 8 bits a value."""
+        images = load_images(self.dataset, self.folder)
+        parts = (images.train_x, images.train_y), (images.test_x, images.test_y)
+        return Data(*(Labelled(jnp.asarray(x), jnp.asarray(y)) for x, y in parts))
+
+    def batch(self, examples: Labelled, *, key: PRNGKeyArray) -> Labelled:
+        """Images with values in [0, 1]."""
+        index = jax.random.randint(key, (self.batch_size,), 0, len(examples.classes))
+        return Labelled(examples.images[index].astype(jnp.float32) / 255, examples.classes[index])
+
+    @cached_property
+    def shape(self) -> tuple[int, int, int]:
+        """Height, width and channels of an image."""
+        height, width, channels = load_images(self.dataset, self.folder).train_x.shape[1:]
+        return height, width, channels
+
+
+@dataclass(frozen=True)
+class TextTask(Task):
+    """Predicting the next symbol of a text."""
+
+    dataset: str = "lm1b"
+    folder: str | None = None
+    batch_size: int = 64
+    length: int = 16
+
+    unit: ClassVar[str] = "bytes"
+
+    def data(self) -> Data:
+        """The text as one stream of symbols."""
+        text = self._text
+        return Data(jnp.asarray(text.train), jnp.asarray(text.heldout))
+
+    def batch(self, examples: Array, *, key: PRNGKeyArray) -> Int[Array, "batch symbols"]:
+        """Windows at random places, one symbol longer than what is read."""
+        starts = jax.random.randint(key, (self.batch_size, 1), 0, len(examples) - self.length)
+        return examples[starts + jnp.arange(self.length + 1)[None]].astype(jnp.int32)
+
+    def loss(self, params: PyTree, batch: Int[Array, "batch symbols"]) -> Float[Array, ""]:
+        """Of every symbol, given those before it in the window."""
+        return cross_entropy(self.logits(params, batch[:, :-1]), batch[:, 1:])
+
+    @abstractmethod
+    def logits(self, params: PyTree, symbols: Int[Array, "batch length"]) -> Array:
+        """Scores of the next symbol at every place."""
+
+    @cached_property
+    def num_symbols(self) -> int:
+        """The size of the vocabulary."""
+        return self._text.vocabulary
+
+    @cached_property
+    def _text(self) -> Any:
+        return load_text(self.dataset, self.folder, unit=self.unit)

@@ -1,0 +1,176 @@
+"""Estimates of meta-gradients against exact ones."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from unf.meta import EvolutionStrategies, FullUnroll, Problem
+
+KEY = jax.random.key(0)
+
+
+class Quadratic(Problem):
+    """Gradient descent with learning rate e^θ on a noisy quadratic."""
+
+    def init(self, theta, *, key):
+        return 1 + 0.1 * jax.random.normal(key, (3,))
+
+    def step(self, theta, state, *, key):
+        curvature = jnp.array([1.0, 0.3, 0.1])
+        gradient = curvature * state + 0.05 * jax.random.normal(key, (3,))
+        state = state - jnp.exp(theta["rate"]) * gradient
+        return state, 0.5 * jnp.sum(curvature * state**2) + 0.1 * theta["shift"] ** 2
+
+
+class InfluenceBalancing(Problem):
+    """A chain in which θ acts at first one way and in the long run the other (Vicol et al. 2021).
+
+    x ← A x + (θ, …, θ, −θ, …, −θ) with ½ on A's diagonal and above it; the loss is ½ (x₁ − 1)².
+    """
+
+    size: int
+    positive: int
+
+    def init(self, theta, *, key):
+        return jnp.ones(self.size)
+
+    def step(self, theta, state, *, key):
+        signs = jnp.where(jnp.arange(self.size) < self.positive, 1.0, -1.0)
+        state = 0.5 * state + 0.5 * jnp.append(state[1:], 0.0) + signs * theta
+        return state, 0.5 * (state[0] - 1) ** 2
+
+
+def exact(problem, theta, horizon, objective, runs=2000):
+    """The gradient by differentiating through many unrolls, and its standard error."""
+    estimator = FullUnroll(horizon, objective=objective)
+    one = jax.jit(jax.vmap(lambda k: estimator.estimate(problem, theta, (), key=k)[0].gradient))
+    return mean_and_error(one(jax.random.split(jax.random.key(9), runs)))
+
+
+def estimated(problem, theta, estimator, *, repeats, key=KEY):
+    """The mean over one whole horizon, after all pairs began anew, of many repetitions."""
+    windows = estimator.horizon // estimator.window
+
+    def once(key):
+        def body(runs, k):
+            found, runs = estimator.estimate(problem, theta, runs, key=k)
+            return runs, found.gradient
+
+        runs = estimator.init(problem, theta, key=key)
+        _, gradients = jax.lax.scan(body, runs, jax.random.split(key, 2 * windows))
+        return jax.tree.map(lambda g: jnp.mean(g[windows:], axis=0), gradients)
+
+    return mean_and_error(jax.jit(jax.vmap(once))(jax.random.split(key, repeats)))
+
+
+def mean_and_error(samples):
+    return jax.tree.map(
+        lambda x: (float(jnp.mean(x)), float(jnp.std(x) / np.sqrt(len(x)))), samples
+    )
+
+
+THETA = {"rate": jnp.array(-2.0), "shift": jnp.array(2.0)}
+
+
+@pytest.mark.parametrize("objective", ["mean", "final"])
+def test_persistent_is_unbiased_and_truncated_is_not(objective):
+    true, error = exact(Quadratic(), THETA, 20, objective)["rate"]
+    pes = EvolutionStrategies(20, window=5, pairs=4, objective=objective)
+    found, spread = estimated(Quadratic(), THETA, pes, repeats=4000)["rate"]
+    assert abs(found - true) < 4 * np.hypot(spread, error)
+    assert spread < 0.25 * abs(true)
+    es = EvolutionStrategies(20, window=5, pairs=4, objective=objective, persistent=False)
+    biased, spread = estimated(Quadratic(), THETA, es, repeats=4000)["rate"]
+    assert abs(biased - true) > 6 * np.hypot(spread, error)
+    shift = estimated(Quadratic(), THETA, pes, repeats=4000)["shift"]
+    assert abs(shift[0] - 0.4) < 4 * shift[1]
+
+
+def test_influence_balancing_separates_them():
+    """Truncated to one step, the estimate has the wrong sign; the persistent one has the right."""
+    problem, theta = InfluenceBalancing(11, 3), jnp.array(0.1)
+    true, _ = exact(problem, theta, 60, "mean", runs=1)
+    pes = EvolutionStrategies(60, window=1, pairs=20, sigma=0.1)
+    es = EvolutionStrategies(60, window=1, pairs=20, sigma=0.1, persistent=False)
+    found, spread = estimated(problem, theta, pes, repeats=500)
+    assert abs(found - true) < 4 * spread and abs(found) > 4 * spread
+    short, spread = estimated(problem, theta, es, repeats=500)
+    assert np.sign(short) == -np.sign(true) and abs(short) > 4 * spread
+
+
+def test_full_unroll_is_the_gradient():
+    def objective(theta):
+        first, rest = jax.random.split(jax.random.split(KEY, 1)[0])
+        state, losses = Quadratic().init(theta, key=first), []
+        for key in jax.random.split(rest, 7):
+            state, loss = Quadratic().step(theta, state, key=key)
+            losses.append(loss)
+        return jnp.mean(jnp.stack(losses))
+
+    found, _ = FullUnroll(7).estimate(Quadratic(), THETA, (), key=KEY)
+    np.testing.assert_allclose(found.gradient["rate"], jax.grad(objective)(THETA)["rate"])
+    np.testing.assert_allclose(found.loss, objective(THETA))
+
+
+def test_pairs_cover_the_horizon_and_begin_again_at_its_end():
+    estimator = EvolutionStrategies(20, window=5, pairs=4)
+    runs = estimator.init(Quadratic(), THETA, key=KEY)
+    clocks, noises = [np.asarray(runs.clock)], []
+    for i in range(5):
+        _, runs = estimator.estimate(Quadratic(), THETA, runs, key=jax.random.key(i))
+        clocks.append(np.asarray(runs.clock))
+        noises.append(np.asarray(runs.noise["rate"]))
+    np.testing.assert_array_equal(
+        clocks,
+        [[0, 5, 10, 15], [5, 10, 15, 0], [10, 15, 0, 5], [15, 0, 5, 10], [0, 5, 10, 15],
+         [5, 10, 15, 0]],
+    )  # fmt: skip
+    for clock, noise in zip(clocks[1:], noises, strict=True):
+        np.testing.assert_array_equal(noise == 0, clock == 0)
+
+
+class Explodes(Problem):
+    """Runs that began with a bad key are lost at once; the others are those of `Quadratic`."""
+
+    how: str
+
+    def init(self, theta, *, key):
+        bad = jax.random.bernoulli(key, 0.5)
+        return Quadratic().init(theta, key=key), bad
+
+    def step(self, theta, state, *, key):
+        inner, bad = state
+        inner, loss = Quadratic().step(theta, inner, key=key)
+        return (inner, bad), jnp.where(bad, {"nan": jnp.nan, "huge": 1e12}[self.how], loss)
+
+
+@pytest.mark.parametrize("how", ["nan", "huge"])
+def test_lost_runs_are_contained(how):
+    estimator = EvolutionStrategies(20, window=5, pairs=8, max_loss=10.0)
+    runs = estimator.init(Explodes(how), THETA, key=KEY)
+    lost = np.asarray(runs.states[1])[:, 0]
+    found, after = estimator.estimate(Explodes(how), THETA, runs, key=KEY)
+    assert 0 < lost.sum() < 8
+    good = EvolutionStrategies(20, window=5, pairs=8)
+    parts = jax.vmap(lambda p, k: good._continue(Quadratic(), THETA, p, k)[0]["rate"])(
+        runs._replace(states=runs.states[0]), jax.random.split(KEY, 8)
+    )
+    share = (8 - lost.sum()) if how == "nan" else 8
+    np.testing.assert_allclose(
+        found.gradient["rate"], np.sum(np.asarray(parts)[~lost]) / share, rtol=1e-6
+    )
+    assert int(found.diverged) == (lost.sum() if how == "nan" else 0)
+    assert (np.asarray(after.clock)[lost] == 0).all()
+    assert np.isfinite(float(found.loss))
+
+
+def test_mistakes():
+    with pytest.raises(ValueError, match=r"horizon is 120 and the window 50.*such as 100"):
+        EvolutionStrategies(120, window=50)
+    with pytest.raises(ValueError, match="pairs is 0"):
+        EvolutionStrategies(100, pairs=0)
+    with pytest.raises(ValueError, match="objective is 'best'"):
+        EvolutionStrategies(100, objective="best")
+    with pytest.raises(ValueError, match="horizon is 0"):
+        FullUnroll(0)

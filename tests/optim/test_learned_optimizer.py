@@ -1,0 +1,220 @@
+"""The learned optimizer: its formula, its symmetry, and its place among Optax's."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import unf
+from unf.experiments import spaces
+from unf.optim import CODE, DECAYS, FORMS, KINDS, PAPER, Form, init_theta, learned_optimizer
+
+KEY = jax.random.key(0)
+SPACE = spaces.mlp(3, 4, 2).relax()
+
+
+def random_like(space, seed, dtype=jnp.float32):
+    keys = jax.random.split(jax.random.key(seed), len(space.leaves))
+    return space.unflatten(
+        [
+            jax.random.normal(k, leaf.shape, dtype)
+            for k, leaf in zip(keys, space.leaves, strict=True)
+        ]
+    )
+
+
+PARAMS = random_like(SPACE, 1)
+GRADIENTS = [random_like(SPACE, seed) for seed in (2, 3, 4)]
+
+
+def run(optimizer, params=PARAMS, gradients=GRADIENTS):
+    """Parameters after one update with each gradient."""
+    state = optimizer.init(params)
+    for gradient in gradients:
+        updates, state = optimizer.update(gradient, state, params)
+        params = optax.apply_updates(params, updates)
+    return params
+
+
+def assert_close(a, b, rtol=1e-5, atol=1e-6):
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_allclose(x, y, rtol=rtol, atol=atol)
+
+
+def naive(theta, form):
+    """Eq. 36, one number at a time, with all 19 features of every entry written out."""
+    alpha, beta, gamma = float(theta.alpha), float(theta.beta), float(theta.gamma)
+    layers = [(np.asarray(x.weight), np.asarray(x.bias)) for x in [*theta.trunk, theta.head]]
+    params = {k: np.array(v, np.float64) for k, v in PARAMS.items()}
+    decays = [gamma, *DECAYS]
+    momenta = {k: [np.zeros_like(v) for _ in decays] for k, v in params.items()}
+    for t, gradients in enumerate(GRADIENTS):
+        for name, w in params.items():
+            g = np.array(gradients[name], np.float64)
+            for i, decay in enumerate(decays):
+                share = 1 if form.momentum == "sum" else 1 - decay
+                momenta[name][i] = decay * momenta[name][i] + share * g
+            channels = [w, g, *momenta[name][1:]]
+            if form.normalize == "clip-rms":
+                channels = [np.clip(c, -1, 1) for c in channels]
+            if form.normalize != "none":
+                channels = [c / np.sqrt(np.mean(c**2)) for c in channels]
+            scales = [1, 3, 10, 30, 100, 300, 1000, 3000, 10000, 30000, 100000]
+            time = [np.sin(t / s) if form.time == "sine" else np.tanh(t / s - 1) for s in scales]
+            out = np.zeros_like(w)
+            for index in np.ndindex(w.shape):
+                x = np.array([c[index] for c in channels] + time)
+                for weight, bias in layers[:-1]:
+                    x = np.maximum(x @ weight + bias, 0)
+                out[index] = (x @ layers[-1][0] + layers[-1][1])[0]
+            params[name] = w - alpha * (momenta[name][0] + beta * out)
+    return params
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_the_update_is_the_papers(form):
+    theta = init_theta("deepset", key=KEY, form=form, beta=0.3)
+    assert_close(run(learned_optimizer(theta)), naive(theta, form), rtol=1e-4)
+
+
+def test_without_a_network_it_is_sgd_with_momentum():
+    assert_close(run(learned_optimizer(init_theta("sgdm", key=KEY))), run(optax.sgd(0.1, 0.9)))
+    other = init_theta("sgdm", key=KEY, form=CODE, alpha=0.5, gamma=0.5)
+    assert_close(run(learned_optimizer(other)), run(optax.sgd(0.25, 0.5)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "space",
+    [spaces.mlp(3, 4, 2), spaces.paper_cnn(corrected=True), spaces.paper_rnn(5).relax()],
+    ids=["mlp", "cnn", "rnn"],
+)
+def test_updates_move_with_the_neurons(kind, space):
+    theta = init_theta(kind, space, key=KEY, beta=0.5)
+    params, gradients = random_like(space, 1), random_like(space, 2)
+    step = jax.jit(lambda p, g: run(learned_optimizer(theta), p, [g, p]))
+    permutation = space.sample_permutation(jax.random.key(3))
+    moved = step(space.permute(params, permutation), space.permute(gradients, permutation))
+    assert_close(moved, space.permute(step(params, gradients), permutation), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["nfn", "unf"])
+def test_a_pointwise_start_is_the_deep_set(kind):
+    options = {"key": KEY, "beta": 0.5, "form": CODE}
+    theta = init_theta(kind, SPACE, head_start="pointwise", **options)
+    assert_close(
+        run(learned_optimizer(theta)), run(learned_optimizer(init_theta("deepset", **options)))
+    )
+    fixed = spaces.mlp(3, 4, 2)
+    theta = init_theta(kind, fixed, head_start="pointwise", **options)
+    assert_close(
+        run(learned_optimizer(theta)), run(learned_optimizer(init_theta("deepset", **options)))
+    )
+
+
+THETA = init_theta("unf", SPACE, key=KEY, beta=0.1)
+
+
+def test_composes_with_optax():
+    plain = run(learned_optimizer(THETA))
+    chained = optax.chain(optax.clip_by_global_norm(1e9), learned_optimizer(THETA))
+    assert_close(run(chained), plain)
+    assert_close(run(optax.apply_if_finite(learned_optimizer(THETA), 5)), plain)
+    bad = jax.tree.map(lambda g: g * jnp.nan, GRADIENTS[0])
+    careful = optax.apply_if_finite(learned_optimizer(THETA), 5)
+    assert_close(run(careful, gradients=[bad]), PARAMS)
+
+
+def test_masked_leaves_stay():
+    part = spaces.mlp(3, 4, 2)
+    keep = {"w0": part.to_spec()["w0"], "b0": part.to_spec()["b0"]}
+    space = unf.WeightSpace.from_spec(keep, {k: PARAMS[k] for k in keep}).relax()
+    theta = init_theta("unf", space, key=KEY)
+    masked = optax.masked(learned_optimizer(theta), {k: k in keep for k in PARAMS})
+    state = masked.init(PARAMS)
+    updates, _ = masked.update(GRADIENTS[0], state, PARAMS)
+    assert_close({k: updates[k] for k in ("w1", "b1")}, {k: GRADIENTS[0][k] for k in ("w1", "b1")})
+    alone = learned_optimizer(theta)
+    inner = {k: PARAMS[k] for k in keep}
+    wanted, _ = alone.update({k: GRADIENTS[0][k] for k in keep}, alone.init(inner), inner)
+    assert_close({k: updates[k] for k in keep}, wanted)
+
+
+def test_the_scale_can_be_scheduled():
+    make = optax.inject_hyperparams(learned_optimizer, static_args=("theta",))
+    optimizer = make(theta=THETA, scale=optax.linear_schedule(1.0, 0.0, 2))
+    state = optimizer.init(PARAMS)
+    sizes = []
+    for _ in range(3):
+        updates, state = optimizer.update(GRADIENTS[0], state, PARAMS)
+        sizes.append(float(jnp.linalg.norm(updates["w0"])))
+    assert sizes[0] > 0 and sizes[2] == 0
+    injected = optax.inject_hyperparams(learned_optimizer)(theta=THETA, scale=0.5)
+    half, _ = injected.update(GRADIENTS[0], injected.init(PARAMS), PARAMS)
+    whole, _ = learned_optimizer(THETA).update(
+        GRADIENTS[0], learned_optimizer(THETA).init(PARAMS), PARAMS
+    )
+    assert_close(jax.tree.map(lambda x: 2 * x, half), whole)
+
+
+def test_under_scan_vmap_and_grad():
+    optimizer = learned_optimizer(THETA)
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *GRADIENTS)
+
+    def scanned(params):
+        def body(carry, gradient):
+            params, state = carry
+            updates, state = optimizer.update(gradient, state, params)
+            return (optax.apply_updates(params, updates), state), None
+
+        return jax.lax.scan(body, (params, optimizer.init(params)), stacked)[0][0]
+
+    assert_close(jax.jit(scanned)(PARAMS), run(optimizer))
+    both = jax.tree.map(lambda x: jnp.stack([x, 2 * x]), PARAMS)
+    assert_close(jax.tree.map(lambda x: x[0], jax.vmap(scanned)(both)), run(optimizer))
+
+    def meta_loss(theta):
+        return sum(jnp.sum(x**2) for x in jax.tree.leaves(run(learned_optimizer(theta))))
+
+    slopes = jax.grad(meta_loss)(THETA)
+    assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(slopes))
+    assert any(bool((x != 0).any()) for x in jax.tree.leaves(slopes.head))
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32, jnp.float64])
+def test_updates_have_the_type_of_parameters(dtype):
+    params, gradients = random_like(SPACE, 1, dtype), random_like(SPACE, 2, dtype)
+    optimizer = learned_optimizer(THETA)
+    updates, state = optimizer.update(gradients, optimizer.init(params), params)
+    assert {x.dtype for x in jax.tree.leaves(updates)} == {jnp.dtype(dtype)}
+    wide = jnp.promote_types(dtype, jnp.float32)
+    assert {x.dtype for x in jax.tree.leaves((state.nominal, state.momenta))} == {wide}
+
+
+def test_mistakes():
+    optimizer = learned_optimizer(THETA)
+    with pytest.raises(ValueError, match=r"reads the parameters: call update\(gradients, state, p"):
+        optimizer.update(GRADIENTS[0], optimizer.init(PARAMS))
+    with pytest.raises(unf.SpecError, match="another weight space") as error:
+        optimizer.init({"w": jnp.zeros((2, 2))})
+    assert "b0" in str(error.value) and "deepset" in str(error.value)
+    with pytest.raises(ValueError, match="kind is 'adam'; expected one of"):
+        init_theta("adam", key=KEY)
+    with pytest.raises(unf.SpecError, match="needs the weight space"):
+        init_theta("unf", key=KEY)
+    with pytest.raises(ValueError, match="head_start is 'zero'"):
+        init_theta("unf", SPACE, key=KEY, head_start="zero")
+    with pytest.raises(ValueError, match=r"gamma 1\.5"):
+        init_theta("sgdm", key=KEY, gamma=1.5)
+    for name, wrong in itertools.product(Form.CHOICES, ["other"]):
+        with pytest.raises(ValueError, match=f"{name} is 'other'; expected one of"):
+            Form(**{name: wrong})
+
+
+def test_the_defaults_are_the_papers_text():
+    assert PAPER == Form() == Form(momentum="sum", normalize="none", time="sine")
+    theta = init_theta("deepset", key=KEY)
+    np.testing.assert_allclose([theta.alpha, theta.beta, theta.gamma], [0.1, 0.001, 0.9], rtol=1e-6)

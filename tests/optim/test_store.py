@@ -1,0 +1,54 @@
+"""Learned optimizers in files."""
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+
+import unf
+from unf.experiments import spaces
+from unf.optim import CODE, KINDS, init_theta, load, origin, save, trained
+
+KEY = jax.random.key(0)
+SPACE = spaces.paper_cnn(corrected=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_round_trip(kind, tmp_path):
+    theta = init_theta(
+        kind, SPACE, key=KEY, form=CODE, hidden_channels=8, spatial=(-1, -3), head_bias=False
+    )
+    save(tmp_path / "o.safetensors", theta, task="cnn", steps=3)
+    again = load(tmp_path / "o.safetensors", space=SPACE)
+    assert jax.tree.structure(again) == jax.tree.structure(theta)
+    for a, b in zip(jax.tree.leaves(again), jax.tree.leaves(theta), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert origin(tmp_path / "o.safetensors") == {"task": "cnn", "steps": 3}
+
+
+def test_another_weight_space_is_told_apart(tmp_path):
+    save(tmp_path / "unf", init_theta("unf", SPACE, key=KEY))
+    with pytest.raises(unf.SpecError, match="made for another weight space") as error:
+        load(tmp_path / "unf", space=spaces.paper_mlp())
+    assert "at 'b'" in str(error.value) and "no such leaf" in str(error.value)
+    save(tmp_path / "deepset", init_theta("deepset", key=KEY))
+    assert load(tmp_path / "deepset", space=spaces.paper_mlp()).kind == "deepset"
+
+
+def test_mistakes(tmp_path):
+    with pytest.raises(ValueError, match="no learned optimizer 'nothing': neither a file nor one"):
+        load("nothing")
+    (tmp_path / "text").write_text("no optimizer")
+    with pytest.raises(ValueError, match="not a whole safetensors file"):
+        load(tmp_path / "text")
+    model = unf.models.StatNN(SPACE, 1, 1, key=KEY, mlp_width=2, mlp_layers=2)
+    unf.save_model(tmp_path / "model", model)
+    with pytest.raises(ValueError, match="not a learned optimizer that this version"):
+        load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("name", trained())
+def test_those_that_ship_can_be_used(name):
+    theta = load(name)
+    assert all(bool(np.isfinite(x).all()) for x in jax.tree.leaves(eqx.filter(theta, eqx.is_array)))
+    assert origin(name)["task"] in name

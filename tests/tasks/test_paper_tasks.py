@@ -1,0 +1,105 @@
+"""The paper's four tasks, on data that every installation has."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import unf
+from unf.data import DataError
+from unf.tasks import TASKS, Data, MLPTask, RNNTask, Task, check_finite
+
+KEY = jax.random.key(0)
+SMALL = {
+    "mlp": {"dataset": "digits", "batch_size": 4},
+    "cnn": {"dataset": "digits", "batch_size": 4, "channels": (4, 5)},
+    "rnn": {"dataset": "python-docs", "batch_size": 3, "length": 5, "hidden": 6, "embedding": 4},
+    "transformer": {
+        "dataset": "python-docs", "batch_size": 2, "length": 4, "vocabulary": 300,
+        "width": 8, "num_heads": 2,
+    },
+}  # fmt: skip
+TERMS = {"mlp": 32, "cnn": 86, "rnn": 165, "transformer": 2_382}
+
+
+@pytest.fixture(params=list(TASKS), scope="module")
+def task(request):
+    return TASKS[request.param](**SMALL[request.param])
+
+
+def test_the_weight_space_is_a_symmetry_and_relaxed_the_papers_size(task):
+    params, batch = task.init(key=KEY), task.batch(task.data().train, key=KEY)
+    unf.verify(task.loss, params, task.space, batch, key=KEY)
+    assert unf.count_terms(task.space.relax()) == TERMS[task.name]
+
+
+def test_an_untrained_network_knows_nothing(task):
+    data = task.data()
+    classes = 10 if task.name in ("mlp", "cnn") else task.num_symbols
+    losses = [
+        float(task.loss(task.init(key=k), task.batch(data.heldout, key=k)))
+        for k in jax.random.split(KEY, 20)
+    ]
+    assert abs(np.mean(losses) - np.log(classes)) < 0.5
+
+
+def test_batches_are_drawn_from_the_data():
+    images = MLPTask(**SMALL["mlp"])
+    data = images.data()
+    batch = images.batch(data.train, key=KEY)
+    for image, label in zip(batch.images, batch.classes, strict=True):
+        rows = np.flatnonzero(
+            (np.asarray(data.train.images) == np.round(np.asarray(image) * 255)).all((1, 2, 3))
+        )
+        assert int(label) in np.asarray(data.train.classes)[rows]
+    text = RNNTask(**SMALL["rnn"])
+    stream = np.asarray(text.data().train).tobytes()
+    for window in np.asarray(text.batch(text.data().train, key=KEY)):
+        assert window.astype(np.uint8).tobytes() in stream
+
+
+def test_the_papers_sizes():
+    defaults = {
+        name: {f.name: f.default for f in dataclasses.fields(t)} for name, t in TASKS.items()
+    }
+    assert defaults["mlp"]["hidden"] == (32,) and defaults["mlp"]["batch_size"] == 128
+    assert defaults["cnn"]["channels"] == (16, 32) and defaults["cnn"]["dataset"] == "cifar10"
+    assert (defaults["rnn"]["embedding"], defaults["rnn"]["hidden"]) == (32, 64)
+    assert (defaults["rnn"]["length"], defaults["rnn"]["batch_size"]) == (16, 64)
+    assert (defaults["transformer"]["length"], defaults["transformer"]["batch_size"]) == (8, 8)
+    assert [TASKS[name].horizon for name in TASKS] == [2000, 2000, 2000, 5000]
+
+
+def test_the_recurrence_begins_as_the_identity():
+    params = RNNTask(**SMALL["rnn"]).init(key=KEY)
+    np.testing.assert_array_equal(params["rec_w"], np.eye(6))
+
+
+@dataclasses.dataclass(frozen=True)
+class Line(Task):
+    """A task of four methods, whose weight space is read off its loss."""
+
+    name = "line"
+
+    def init(self, *, key):
+        return {"w": jax.random.normal(key, (1, 3)), "v": jnp.ones((3, 1))}
+
+    def data(self):
+        return Data(jnp.linspace(0, 1, 10), jnp.linspace(1, 2, 10))
+
+    def batch(self, examples, *, key):
+        return jax.random.choice(key, examples, (4, 1))
+
+    def loss(self, params, batch):
+        return jnp.mean((jnp.tanh(batch @ params["w"]) @ params["v"] - batch**2) ** 2)
+
+
+def test_a_new_task_needs_four_methods():
+    assert Line().space.sizes and list(Line().space.sizes.values()) == [3]
+
+
+def test_data_with_nan_is_refused():
+    with pytest.raises(DataError, match="task 'line' are not finite"):
+        check_finite(jnp.array([1.0, jnp.nan]), "line")
