@@ -4,10 +4,10 @@ import argparse
 import json
 from pathlib import Path
 
-from . import device, growth, literal, profile, real, zoo
+from . import device, growth, literal, lopt, profile, real, zoo
 from ._measure import machine
 
-SUITES = ("literal", "profile", "growth", "real", "infer", "zoo", "device")
+SUITES = ("literal", "profile", "growth", "real", "infer", "zoo", "lopt", "device")
 
 
 def main() -> None:
@@ -18,7 +18,7 @@ def main() -> None:
         "--out", type=Path, default=Path("out"), help="folder for benchmarks-*.json"
     )
     parser.add_argument(
-        "--only", default="", help="literal, profile: only cases whose name contains this"
+        "--only", default="", help="literal, profile, lopt: only cases whose name contains this"
     )
     parser.add_argument("--gradient", action="store_true", help="real: gradients too")
     options = parser.parse_args()
@@ -55,6 +55,12 @@ def _run(suite: str, options: argparse.Namespace) -> tuple[list, str]:
     if suite == "zoo":
         rows = [zoo.run(*case) for case in zoo.cases()]
         return rows, zoo.report(rows)
+    if suite == "lopt":
+        for task, kind in lopt.cases():
+            if options.only in f"{task} {kind}":
+                print(f"measuring {kind} on {task} ...", flush=True)
+                rows.append(lopt.run(task, kind))
+        return rows, lopt.report(rows)
     if suite == "growth":
         rows = [growth.run(blocks) for blocks in (2, 4, 8, 16)]
         return rows, growth.report(rows)
