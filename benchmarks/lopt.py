@@ -52,7 +52,7 @@ def run(name: str, kind: str, pairs: int = 16, steps: int | None = None) -> dict
 def report(rows: list[dict[str, Any]]) -> str:
     """A table of rates."""
     lines = [
-        "| task | data | optimizer | trajectories | trajectory-steps/s | inner step, all | wanted |",
+        "| task | data | optimizer | trajectories | trajectory-steps/s | inner step | wanted |",
         "|---|---|---|---|---|---|---|",
     ]
     for r in rows:

@@ -23,6 +23,7 @@ class Progress:
         total: int,
         *,
         unit: str = "",
+        done: int = 0,
         show: bool = True,
         stream: TextIO | None = None,
     ):
@@ -32,11 +33,12 @@ class Progress:
             label: what is being done.
             total: how much there is to do.
             unit: of what, in the plural.
+            done: how much was done before; it does not count for the rate.
             show: whether to show anything.
             stream: where to, by default standard error.
         """
         self.label, self.total, self.unit, self.show = label, total, unit, show
-        self.done, self.note = 0, ""
+        self.done, self.note, self._before = done, "", done
         self._stream = stream or sys.stderr
         self._started = self._shown = time.monotonic()
         self._terminal = self._stream.isatty()
@@ -50,7 +52,7 @@ class Progress:
 
     def rate(self) -> float:
         """Work done in a second, on average."""
-        return self.done / max(time.monotonic() - self._started, 1e-9)
+        return (self.done - self._before) / max(time.monotonic() - self._started, 1e-9)
 
     def __enter__(self) -> "Progress":
         return self
@@ -64,7 +66,7 @@ class Progress:
     def _write(self, last: bool = False) -> None:
         self._shown = time.monotonic()
         elapsed = self._shown - self._started
-        left = (self.total - self.done) / self.rate() if self.done else float("nan")
+        left = (self.total - self.done) / self.rate() if self.rate() else float("nan")
         when = f"{_clock(elapsed)} taken" if last else f"{_clock(left)} left"
         amount = f"{self.done:,}/{self.total:,} {self.unit}".rstrip()
         text = f"{self.label}: {amount}, {self.rate():,.4g}/s, {when}"

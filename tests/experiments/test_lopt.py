@@ -4,19 +4,24 @@ import dataclasses
 import json
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from unf.cli import main
+from unf.data import DataError
 from unf.experiments import figure2, table2
 from unf.experiments.lopt import (
     GRIDS,
     Comparison,
     Curves,
+    at_edge,
     compare,
     draw_comparisons,
     evaluate,
     make_task,
+    part_ends,
     tune,
 )
 from unf.meta import MetaTraining
@@ -55,10 +60,34 @@ def test_a_meta_learned_sgd_is_evaluated_like_the_hand_made_one():
     assert (learned.train[0] != learned.train[1]).any()
 
 
-def test_tuning_finds_the_best_of_the_grid():
-    chosen = tune(TASK, TASK.data(), "adam", horizon=40)
-    assert chosen["learning_rate"] in GRIDS["adam"][1]["learning_rate"]
-    assert chosen["learning_rate"] > 5e-4  # the smallest ones hardly move in 40 steps
+def test_tuning_finds_the_best_of_the_grid(monkeypatch):
+    """Of three learning rates one hardly moves, one diverges."""
+    grid = {"learning_rate": np.array([1e-9, 1e-2, 1e9], np.float32)}
+    monkeypatch.setitem(GRIDS, "adam", (GRIDS["adam"][0], grid))
+    assert tune(TASK, TASK.data(), "adam", horizon=40) == {"learning_rate": np.float32(1e-2)}
+    assert at_edge("adam", {"learning_rate": 1e-2}) == []
+    assert at_edge("adam", {"learning_rate": 1e9}) == ["learning_rate"]
+    grid = {"learning_rate": np.array([np.nan], np.float32)}
+    monkeypatch.setitem(GRIDS, "adam", (GRIDS["adam"][0], grid))
+    with pytest.raises(ValueError, match="adam: training diverges at every point"):
+        tune(TASK, TASK.data(), "adam", horizon=4)
+
+
+@pytest.mark.parametrize("horizon", [7, 100, 150, 199])
+def test_every_step_of_the_horizon_is_made(horizon):
+    """SGD with a learning rate of zero but for the last step: only the last part tells."""
+    assert part_ends(horizon)[-1] == horizon and len(part_ends(horizon)) <= 100
+    late = {"from": float(horizon - 1)}
+
+    def make(options):
+        return optax.sgd(lambda step: jnp.where(step >= options["from"], 10.0, 0.0))
+
+    run = {"seeds": [0], "horizon": horizon}
+    curves = evaluate(TASK, TASK.data(), make, late, **run)
+    never = evaluate(TASK, TASK.data(), make, {"from": 1e9}, **run)
+    assert curves.train.shape == (1, len(part_ends(horizon)))
+    np.testing.assert_allclose(curves.heldout[:, :-1], never.heldout[:, :-1], rtol=1e-6)
+    assert curves.heldout[0, -1] != pytest.approx(never.heldout[0, -1], rel=1e-3)
 
 
 def test_comparisons_round_trip(comparison):
@@ -82,6 +111,9 @@ def test_tasks_fall_back_to_built_in_data_and_say_so(monkeypatch):
     monkeypatch.delenv("UNF_DATA", raising=False)
     task, about = make_task("mlp")
     assert task.dataset == "digits" and "in place of the paper's (fashion-mnist" in about
+    monkeypatch.setenv("UNF_DATA", "/nowhere")
+    with pytest.raises(DataError, match="fashion-mnist"):
+        make_task("mlp")
     with pytest.raises(ValueError, match="unknown task 'gan'"):
         make_task("gan")
     with pytest.raises(ValueError, match="'mlp' has no option vocabulary"):
@@ -90,12 +122,17 @@ def test_tasks_fall_back_to_built_in_data_and_say_so(monkeypatch):
 
 def test_figure_2_from_nothing(tmp_path, monkeypatch):
     monkeypatch.delenv("UNF_DATA", raising=False)
-    monkeypatch.setitem(figure2.KINDS, "mlp", ("sgdm", "unf"))
+    monkeypatch.setitem(figure2.KINDS, "mlp", ("sgdm",))
     said = []
     run = {"tasks": ("mlp",), "options": TINY, "seeds": 2, "announce": said.append}
     result = figure2.run(tmp_path, **run, show_progress=False)
     assert (tmp_path / "figure2.png").exists() and "digits" in said[0]
-    assert set(result.comparisons[0].curves) == {"sgdm", "unf", "adam", "sgdm-tuned"}
+    assert set(result.comparisons[0].curves) == {"sgdm", "adam", "sgdm-tuned"}
+    before = (tmp_path / "mlp" / "sgdm" / "metrics.csv").read_text()
+    figure2.run(tmp_path, **run, show_progress=False)
+    assert (tmp_path / "mlp" / "sgdm" / "metrics.csv").read_text() == before
+    with pytest.raises(ValueError, match=r"tasks \['gan'\]"):
+        figure2.run(tmp_path, tasks=("gan",))
 
 
 def test_commands(tmp_path, capsys, monkeypatch):
@@ -126,6 +163,15 @@ def test_commands(tmp_path, capsys, monkeypatch):
     assert main(["lopt", "plot", str(file), "--out", str(tmp_path / "f.png")]) == 0
     assert (tmp_path / "f.png").exists()
     capsys.readouterr()
+    assert main(["lopt", "train", "--task", "mlp", "--optimizer", "unf", "--vocabulary", "9"]) == 1
+    assert "'mlp' has no option vocabulary" in capsys.readouterr().err
+    assert main([*test, out, "--seeds", "0"]) == 1
+    assert "--seeds is 0" in capsys.readouterr().err
+    assert main(["reproduce", "figure2", "--tasks", "gan"]) == 1
+    assert "expected some of ['mlp'" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="0"):
+        main(["lopt", "train", "--help"])
+    assert "(default: 50000)" in capsys.readouterr().out
     assert main([*test, "nothing"]) == 1
     assert "no learned optimizer 'nothing'" in capsys.readouterr().err
     assert main([*test, "--baselines", "lion"]) == 1
@@ -141,6 +187,8 @@ def test_an_optimizer_of_another_task_is_refused(tmp_path, capsys, monkeypatch):
     assert "made for another weight space" in capsys.readouterr().err
 
 
-def test_reproduce_table_2(capsys):
+def test_reproduce_table_2(capsys, monkeypatch):
+    rows = [table2.Row(task, 0, *sizes, 0, 0) for task, sizes in table2.PAPER.items()]
+    monkeypatch.setattr(table2, "run", lambda: rows)  # made by the test above
     assert main(["reproduce", "table2"]) == 0
     assert "| CNN on CIFAR-10 | 7,369 | 2,788 | 41,603 |" in capsys.readouterr().out

@@ -77,14 +77,14 @@ THETA = {"rate": jnp.array(-2.0), "shift": jnp.array(2.0)}
 def test_persistent_is_unbiased_and_truncated_is_not(objective):
     true, error = exact(Quadratic(), THETA, 20, objective)["rate"]
     pes = EvolutionStrategies(20, window=5, pairs=4, objective=objective)
-    found, spread = estimated(Quadratic(), THETA, pes, repeats=4000)["rate"]
+    both = estimated(Quadratic(), THETA, pes, repeats=4000)
+    (found, spread), shift = both["rate"], both["shift"]
     assert abs(found - true) < 4 * np.hypot(spread, error)
+    assert abs(shift[0] - 0.4) < 4 * shift[1]
     assert spread < 0.25 * abs(true)
     es = EvolutionStrategies(20, window=5, pairs=4, objective=objective, persistent=False)
     biased, spread = estimated(Quadratic(), THETA, es, repeats=4000)["rate"]
     assert abs(biased - true) > 6 * np.hypot(spread, error)
-    shift = estimated(Quadratic(), THETA, pes, repeats=4000)["shift"]
-    assert abs(shift[0] - 0.4) < 4 * shift[1]
 
 
 def test_influence_balancing_separates_them():
@@ -156,18 +156,60 @@ def test_lost_runs_are_contained(how):
     parts = jax.vmap(lambda p, k: good._continue(Quadratic(), THETA, p, k)[0]["rate"])(
         runs._replace(states=runs.states[0]), jax.random.split(KEY, 8)
     )
-    share = (8 - lost.sum()) if how == "nan" else 8
     np.testing.assert_allclose(
-        found.gradient["rate"], np.sum(np.asarray(parts)[~lost]) / share, rtol=1e-6
+        found.gradient["rate"], np.sum(np.asarray(parts)[~lost]) / 8, rtol=1e-6
     )
-    assert int(found.diverged) == (lost.sum() if how == "nan" else 0)
-    assert (np.asarray(after.clock)[lost] == 0).all()
-    assert np.isfinite(float(found.loss))
+    assert int(found.lost) == lost.sum() and np.isfinite(float(found.loss))
+    wanted = (np.asarray(runs.clock) + 5) % 20
+    np.testing.assert_array_equal(after.clock, wanted)  # the horizon stays covered
+    assert not np.asarray(after.whole)[lost & (wanted > 0)].any()
+    assert (np.asarray(after.noise["rate"])[lost] == 0).all()
+    kept = np.asarray(runs.states[0])[~lost & (wanted > 0)]
+    assert (np.asarray(after.states[0])[~lost & (wanted > 0)] != kept).all()
+
+
+def test_without_a_limit_lost_runs_are_left_out():
+    estimator = EvolutionStrategies(20, window=5, pairs=8)
+    runs = estimator.init(Explodes("nan"), THETA, key=KEY)
+    lost = np.asarray(runs.states[1])[:, 0]
+    found, _ = estimator.estimate(Explodes("nan"), THETA, runs, key=KEY)
+    parts = jax.vmap(lambda p, k: estimator._continue(Quadratic(), THETA, p, k)[0]["rate"])(
+        runs._replace(states=runs.states[0]), jax.random.split(KEY, 8)
+    )
+    np.testing.assert_allclose(
+        found.gradient["rate"], np.sum(np.asarray(parts)[~lost]) / (8 - lost.sum()), rtol=1e-6
+    )
+
+
+class Cliff(Problem):
+    """A loss that is infinite for one sign of what is added to θ."""
+
+    def init(self, theta, *, key):
+        return jnp.zeros(())
+
+    def step(self, theta, state, *, key):
+        return state, jnp.where(theta > 0, jnp.inf, 0.0)
+
+
+def test_a_run_that_explodes_on_one_side_pushes_to_the_other():
+    found, _ = _estimate_once(EvolutionStrategies(5, window=5, pairs=4, max_loss=1.0), Cliff())
+    assert float(found.gradient) > 0 and int(found.lost) == 4
+    found, _ = _estimate_once(EvolutionStrategies(5, window=5, pairs=4), Cliff())
+    assert float(found.gradient) == 0 and np.isnan(float(found.loss)) and int(found.lost) == 4
+
+
+def _estimate_once(estimator, problem):
+    theta = jnp.zeros(())
+    return estimator.estimate(
+        problem, theta, estimator.init(problem, theta, key=KEY), key=jax.random.key(1)
+    )
 
 
 def test_mistakes():
     with pytest.raises(ValueError, match=r"horizon is 120 and the window 50.*such as 100"):
         EvolutionStrategies(120, window=50)
+    with pytest.raises(ValueError, match="sigma nan"):
+        EvolutionStrategies(100, sigma=float("nan"))
     with pytest.raises(ValueError, match="pairs is 0"):
         EvolutionStrategies(100, pairs=0)
     with pytest.raises(ValueError, match="objective is 'best'"):

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -15,6 +16,7 @@ import pytest
 
 from unf.meta import (
     EvolutionStrategies,
+    FullUnroll,
     InnerTraining,
     MetaError,
     MetaTraining,
@@ -128,6 +130,8 @@ def test_mistakes(whole, tmp_path):
     with pytest.raises(MetaError, match="horizon is 5 and the window 2"):
         train(tmp_path, dataclasses.replace(OPTIONS, horizon=5))
     for change, message in [
+        ({"cut": float("nan")}, "cut nan"),
+        ({"learning_rate": float("inf")}, "learning_rate is inf"),
         ({"form": "mine"}, "form is 'mine'"),
         ({"estimator": "rl"}, "estimator is 'rl'"),
         ({"steps": 0}, "steps is 0"),
@@ -135,13 +139,76 @@ def test_mistakes(whole, tmp_path):
         with pytest.raises(ValueError, match=message):
             MetaTraining(**change)
     (tmp_path / "config.json").write_text("no")
+    with pytest.raises(MetaError, match="not of a meta-training, or damaged"):
+        train(tmp_path, resume=True)
+    (tmp_path / "config.json").write_text("[]")
     with pytest.raises(MetaError, match="not a description of a meta-training"):
         train(tmp_path, resume=True)
+
+
+@pytest.fixture
+def copy(whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def test_a_checkpoint_without_its_configuration_is_still_this_ones(copy):
+    (copy / "config.json").unlink()
+    with pytest.raises(MetaError, match="there is a meta-training already"):
+        train(copy)
+    with pytest.raises(MetaError, match="has seed = 0, not 7"):
+        train(copy, resume=True, seed=7)
+    train(copy, resume=True)
+
+
+@pytest.mark.parametrize("file", ["checkpoint.safetensors", "metrics.csv"])
+def test_damage_is_named(copy, file):
+    data = (copy / file).read_bytes()
+    (copy / file).write_bytes(data[: len(data) // 2])
+    with pytest.raises(MetaError, match="damaged"):
+        train(copy, resume=True)
+
+
+def test_a_checkpoint_is_no_optimizer(whole):
+    with pytest.raises(ValueError, match="not a learned optimizer, but checkpoint of a meta-tr"):
+        load(whole / "checkpoint.safetensors")
+
+
+def test_killed_and_resumed_is_the_same(whole, tmp_path):
+    """A checkpoint from before the end, and later metrics, as a kill between files leaves them."""
+
+    def stop(row):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt, match=r"^$"):
+        train(tmp_path, on_metrics=stop)
+    shutil.copy(whole / "metrics.csv", tmp_path / "metrics.csv")
+    shutil.copy(whole / "optimizer.safetensors", tmp_path / "optimizer.safetensors")
+    train(tmp_path, resume=True, seconds_between_checkpoints=0.0)
+    for a, b in zip(arrays(tmp_path), arrays(whole), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert (tmp_path / "metrics.csv").read_text() == (whole / "metrics.csv").read_text()
+
+
+@dataclasses.dataclass(frozen=True)
+class Negative(MLPTask):
+    """A loss that is below zero, of which no multiple is larger."""
+
+    def loss(self, params, batch):
+        return super().loss(params, batch) - 10
+
+
+def test_a_cut_that_makes_no_sense_is_refused(tmp_path):
+    task = Negative(dataset="digits", hidden=(3,), batch_size=4)
+    with pytest.raises(MetaError, match=r"have a mean loss of -.*choose cut=0"):
+        meta_train(task, "sgdm", tmp_path, OPTIONS)
 
 
 @pytest.mark.parametrize("estimator", ["es", "unroll"])
 def test_other_estimators(estimator, tmp_path):
     options = dataclasses.replace(OPTIONS, estimator=estimator, steps=2)
+    made = options.make_estimator(TASK, 1.0)
+    assert isinstance(made, FullUnroll) if estimator == "unroll" else not made.persistent
     theta = train(tmp_path, options)
     assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(theta))
 
@@ -156,7 +223,7 @@ assert len(jax.devices()) == int(sys.argv[1])
 rows = []
 task = MLPTask(dataset="digits", hidden=(3,), batch_size=4)
 options = MetaTraining(steps=4, pairs=4, window=2, horizon=4)
-meta_train(task, "unf", sys.argv[2], options, on_metrics=rows.append, show_progress=False)
+meta_train(task, "sgdm", sys.argv[2], options, on_metrics=rows.append, show_progress=False)
 print(json.dumps([row["loss"] for row in rows]))
 """
 
@@ -164,7 +231,11 @@ print(json.dumps([row["loss"] for row in rows]))
 def test_pairs_are_spread_over_devices_without_changing_the_result(tmp_path):
     losses = []
     for devices in (1, 4):
-        environment = {**os.environ, "JAX_NUM_CPU_DEVICES": str(devices)}
+        environment = {
+            **os.environ,
+            "JAX_NUM_CPU_DEVICES": str(devices),
+            "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"),
+        }
         words = [sys.executable, "-c", SCRIPT, str(devices), str(tmp_path / str(devices))]
         run = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
         assert run.returncode == 0, run.stderr

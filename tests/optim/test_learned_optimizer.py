@@ -32,9 +32,9 @@ GRADIENTS = [random_like(SPACE, seed) for seed in (2, 3, 4)]
 
 def run(optimizer, params=PARAMS, gradients=GRADIENTS):
     """Parameters after one update with each gradient."""
-    state = optimizer.init(params)
+    state, update = optimizer.init(params), jax.jit(optimizer.update)
     for gradient in gradients:
-        updates, state = optimizer.update(gradient, state, params)
+        updates, state = update(gradient, state, params)
         params = optax.apply_updates(params, updates)
     return params
 
@@ -174,12 +174,13 @@ def test_under_scan_vmap_and_grad():
 
     assert_close(jax.jit(scanned)(PARAMS), run(optimizer))
     both = jax.tree.map(lambda x: jnp.stack([x, 2 * x]), PARAMS)
-    assert_close(jax.tree.map(lambda x: x[0], jax.vmap(scanned)(both)), run(optimizer))
+    vmapped = jax.jit(jax.vmap(scanned))(both)
+    assert_close(jax.tree.map(lambda x: x[0], vmapped), run(optimizer))
 
     def meta_loss(theta):
         return sum(jnp.sum(x**2) for x in jax.tree.leaves(run(learned_optimizer(theta))))
 
-    slopes = jax.grad(meta_loss)(THETA)
+    slopes = jax.jit(jax.grad(meta_loss))(THETA)
     assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(slopes))
     assert any(bool((x != 0).any()) for x in jax.tree.leaves(slopes.head))
 
@@ -188,7 +189,7 @@ def test_under_scan_vmap_and_grad():
 def test_updates_have_the_type_of_parameters(dtype):
     params, gradients = random_like(SPACE, 1, dtype), random_like(SPACE, 2, dtype)
     optimizer = learned_optimizer(THETA)
-    updates, state = optimizer.update(gradients, optimizer.init(params), params)
+    updates, state = jax.jit(optimizer.update)(gradients, optimizer.init(params), params)
     assert {x.dtype for x in jax.tree.leaves(updates)} == {jnp.dtype(dtype)}
     wide = jnp.promote_types(dtype, jnp.float32)
     assert {x.dtype for x in jax.tree.leaves((state.nominal, state.momenta))} == {wide}
@@ -201,6 +202,14 @@ def test_mistakes():
     with pytest.raises(unf.SpecError, match="another weight space") as error:
         optimizer.init({"w": jnp.zeros((2, 2))})
     assert "b0" in str(error.value) and "deepset" in str(error.value)
+    with pytest.raises(unf.SpecError, match="gradients that do not fit") as error:
+        optimizer.update({**GRADIENTS[0], "w0": jnp.zeros(())}, optimizer.init(PARAMS), PARAMS)
+    assert "w0" in str(error.value)
+    deepset = learned_optimizer(init_theta("deepset", key=KEY))
+    with pytest.raises(unf.SpecError, match="no array of real numbers"):
+        deepset.init({"steps": jnp.zeros(3, jnp.int32)})
+    with pytest.raises(ValueError, match="alpha is nan"):
+        init_theta("sgdm", key=KEY, alpha=float("nan"))
     with pytest.raises(ValueError, match="kind is 'adam'; expected one of"):
         init_theta("adam", key=KEY)
     with pytest.raises(unf.SpecError, match="needs the weight space"):

@@ -43,7 +43,7 @@ def test_mistakes(tmp_path):
         load(tmp_path / "text")
     model = unf.models.StatNN(SPACE, 1, 1, key=KEY, mlp_width=2, mlp_layers=2)
     unf.save_model(tmp_path / "model", model)
-    with pytest.raises(ValueError, match="not a learned optimizer that this version"):
+    with pytest.raises(ValueError, match="not a learned optimizer, but something else"):
         load(tmp_path / "model")
 
 

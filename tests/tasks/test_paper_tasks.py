@@ -100,6 +100,33 @@ def test_a_new_task_needs_four_methods():
     assert Line().space.sizes and list(Line().space.sizes.values()) == [3]
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("mlp", {"batch_size": 0}, "batch_size is 0; expected at least 1"),
+        ("rnn", {"length": -1}, "length is -1; expected at least 1"),
+        ("transformer", {"num_heads": 5}, "num_heads is 5; expected a divisor of 32"),
+    ],
+)
+def test_options_that_do_not_serve(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        TASKS[name](**{**SMALL[name], **options})
+
+
+def test_windows_longer_than_the_text_are_refused():
+    with pytest.raises(DataError, match="expected more than the 100000000 of a window"):
+        RNNTask(**{**SMALL["rnn"], "length": 100_000_000}).data()
+
+
+def test_an_unfinished_task_cannot_be_made():
+    @dataclasses.dataclass(frozen=True)
+    class Unfinished(Task):
+        name = "unfinished"
+
+    with pytest.raises(TypeError, match="abstract"):
+        Unfinished()  # type: ignore[abstract]
+
+
 def test_data_with_nan_is_refused():
     with pytest.raises(DataError, match="task 'line' are not finite"):
         check_finite(jnp.array([1.0, jnp.nan]), "line")

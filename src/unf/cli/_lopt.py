@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .._files import write_whole
+from ..data import DataError
 from ..experiments.lopt import (
     GRIDS,
     SMALL,
@@ -16,14 +17,14 @@ from ..experiments.lopt import (
     evaluate,
     make_task,
 )
-from ..meta import MetaTraining, first_theta, meta_train
+from ..meta import MetaTraining, Row, first_theta, meta_train
 from ..optim import KINDS, learned_optimizer, load, origin, trained
 from ..tasks import TASKS
 from ._options import INTERRUPTED, Help, OptionError, add_options, from_options, require
 
 EPILOG = """\
 examples:
-  unf lopt train --task mlp --optimizer unf --small             (two CPU cores, three minutes)
+  unf lopt train --task mlp --optimizer unf --small             (two CPU cores, two minutes)
   unf lopt train --task mlp --optimizer unf --data DIR          (a GPU)
   unf lopt train --task mlp --optimizer unf --data DIR --resume
   unf lopt eval --task mlp out/lopt/mlp-unf out/lopt/mlp-sgdm --out out/mlp.json
@@ -77,7 +78,9 @@ def add_parser(commands: Any) -> None:
 
 def _add_task(parser: Any) -> None:
     parser.add_argument("--task", choices=TASKS, required=True, help="what networks learn")
-    parser.add_argument("--dataset", default="auto", help="auto: the paper's if there, else one")
+    parser.add_argument(
+        "--dataset", default="auto", help="auto: the paper's; a built-in one if no folder is named"
+    )
     parser.add_argument(
         "--data", "--data-folder", default=None, metavar="DIR", help="none: what UNF_DATA names"
     )
@@ -95,7 +98,9 @@ def _task(options: argparse.Namespace) -> Any:
             folder=options.data,
             **{name: value for name, value in given.items() if value is not None},
         )
-    except TypeError as error:
+    except DataError:
+        raise
+    except ValueError as error:
         raise OptionError(str(error)) from error
     print(about, file=sys.stderr)
     return task
@@ -107,7 +112,8 @@ def _train(options: argparse.Namespace) -> int:
     task = _task(options)
     name = f"{options.task}-{options.optimizer}" + ("-small" if options.small else "")
     out = options.out or Path("out/lopt") / name
-    writer = _tensorboard(out) if options.tensorboard else None
+    if options.tensorboard:
+        require(["tensorboardX"], "tensorboard")
     try:
         theta = meta_train(
             task,
@@ -116,7 +122,7 @@ def _train(options: argparse.Namespace) -> int:
             settings,
             seed=options.seed,
             resume=options.resume,
-            on_metrics=writer,
+            on_metrics=_tensorboard(out) if options.tensorboard else None,
             show_progress=not options.quiet,
         )
     except KeyboardInterrupt:
@@ -136,16 +142,18 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _tensorboard(out: Path) -> Any:
-    require(["tensorboardX"], "tensorboard")
-    from tensorboardX import SummaryWriter  # type: ignore[import-not-found]
+    """Writes rows of metrics; the first one makes the file, so that a refused run leaves none."""
+    writers: list[Any] = []
 
-    writer = SummaryWriter(str(out / "tensorboard"))
+    def write(row: Row) -> None:
+        from tensorboardX import SummaryWriter
 
-    def write(row: dict[str, float | int]) -> None:
+        if not writers:
+            writers.append(SummaryWriter(str(out / "tensorboard")))
         for name, value in row.items():
             if name != "step":
-                writer.add_scalar(name, value, int(row["step"]))
-        writer.flush()
+                writers[0].add_scalar(name, value, int(row["step"]))
+        writers[0].flush()
 
     return write
 
@@ -159,24 +167,35 @@ def _eval(options: argparse.Namespace) -> int:
             theta, about = load(path, space=task.space.relax()), origin(path)
         except ValueError as error:
             raise OptionError(str(error)) from error
-        label = theta.kind if theta.kind not in thetas else str(name)
-        thetas[label] = theta
-        notes[label] = {"meta-steps": about["trained_steps"]} if "trained_steps" in about else {}
+        thetas[str(name)] = theta
+        steps = about.get("trained_steps")
+        notes[str(name)] = {} if steps is None else {"meta-steps": steps}
+    kinds = [theta.kind for theta in thetas.values()]
+    if len(set(kinds)) == len(kinds):  # else they are told apart by where they are
+        notes = dict(zip(kinds, notes.values(), strict=True))
+        thetas = dict(zip(kinds, thetas.values(), strict=True))
     baselines = [name for name in options.baselines.split(",") if name and name != "none"]
     unknown = [name for name in baselines if name not in GRIDS]
     if unknown:
         raise OptionError(f"unknown baselines {unknown}; expected some of {list(GRIDS)}, or none")
-    if options.seeds < 1 or options.horizon < 0 or not (thetas or baselines):
-        raise OptionError("nothing to evaluate: name optimizers, baselines, and at least 1 seed")
-    comparison = compare(
-        task,
-        thetas,
-        horizon=options.horizon or None,
-        seeds=range(options.seeds),
-        baselines=baselines,
-        notes=notes,
-        show_progress=not options.quiet,
-    )
+    if options.seeds < 1 or options.horizon < 0:
+        raise OptionError(
+            f"--seeds is {options.seeds} and --horizon {options.horizon}; expected at least 1 and 0"
+        )
+    if not thetas and not baselines:
+        raise OptionError("nothing to evaluate: name optimizers, or baselines")
+    try:
+        comparison = compare(
+            task,
+            thetas,
+            horizon=options.horizon or None,
+            seeds=range(options.seeds),
+            baselines=baselines,
+            notes=notes,
+            show_progress=not options.quiet,
+        )
+    except ValueError as error:
+        raise OptionError(str(error)) from error
     out = options.out or Path("out") / f"{options.task}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     write_whole(out, comparison.to_json())

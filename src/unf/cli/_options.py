@@ -31,8 +31,14 @@ def add_options(parser: Any, kind: type, *, defaults: bool = True) -> None:
             type=_several(type(example)) if several else type(example),
             default=field.default if defaults else argparse.SUPPRESS,
             metavar="A,B,…" if several else type(example).__name__.upper(),
-            help=field.metadata.get("help", ""),
+            help=_help(field, defaults),
         )
+
+
+def _help(field: Any, defaults: bool) -> str:
+    """The field's own text, with its default where argparse does not know it."""
+    text = field.metadata.get("help", "").replace("%", "%%")
+    return text if defaults else f"{text} (default: {field.default})"
 
 
 def from_options(kind: type[T], options: argparse.Namespace, **known: Any) -> T:

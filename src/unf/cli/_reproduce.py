@@ -5,8 +5,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ..data import DataError
 from ..experiments import figure2, table1, table2
-from ._options import Help, require
+from ..meta import MetaError
+from ._options import Help, OptionError, require
 
 EPILOG = """\
 examples:
@@ -66,13 +68,18 @@ def _table2(options: argparse.Namespace, out: Path) -> str:
 
 def _figure2(options: argparse.Namespace, out: Path) -> Any:
     require(["matplotlib"], "plots")
-    return figure2.run(
-        out,
-        tasks=tuple(options.tasks.split(",")),
-        small=options.small,
-        folder=options.data,
-        seed=options.seed,
-        seeds=options.seeds or 5,
-        announce=lambda text: print(text, file=sys.stderr),
-        show_progress=not options.quiet,
-    )
+    try:
+        return figure2.run(
+            out,
+            tasks=tuple(options.tasks.split(",")),
+            small=options.small,
+            folder=options.data,
+            seed=options.seed,
+            seeds=5 if options.seeds is None else options.seeds,
+            announce=lambda text: print(text, file=sys.stderr),
+            show_progress=not options.quiet,
+        )
+    except (DataError, MetaError):
+        raise
+    except ValueError as error:
+        raise OptionError(str(error)) from error

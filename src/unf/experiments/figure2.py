@@ -6,7 +6,6 @@ from pathlib import Path
 
 from .._files import write_whole
 from ..meta import MetaTraining, meta_train
-from ..optim import load
 from .lopt import SMALL, Comparison, compare, draw_comparisons, make_task
 
 KINDS = {
@@ -45,7 +44,7 @@ def run(
     """Meta-train what is not trained yet, evaluate, draw.
 
     Args:
-        out: folder for everything; what is finished there is not done again.
+        out: folder for everything; what is meta-trained there is not trained again.
         tasks: the panels.
         options: of meta-training, by default the paper's.
         small: a version for CPUs.
@@ -55,17 +54,21 @@ def run(
         announce: is told about data.
         show_progress: show rates and time left on standard error.
     """
+    unknown = [name for name in tasks if name not in KINDS]
+    if unknown or seeds < 1:
+        raise ValueError(
+            f"tasks {unknown} and {seeds} seeds; expected some of {list(KINDS)}, and 1"
+        )
     options = options or (SMALL if small else MetaTraining())
-    comparisons = []
-    for name in tasks:
-        task, about = make_task(name, folder=folder)
+    comparisons, prepared = [], [make_task(name, folder=folder) for name in tasks]
+    for name, (task, about) in zip(tasks, prepared, strict=True):
         announce(f"{name}: {about}")
         thetas, notes = {}, {}
         for kind in KINDS[name]:
-            where = out / name / kind
-            meta_train(task, kind, where, options, seed=seed, resume=True,
-                       show_progress=show_progress)  # fmt: skip
-            thetas[kind] = load(where / "optimizer.safetensors")
+            thetas[kind] = meta_train(
+                task, kind, out / name / kind, options, seed=seed, resume=True,
+                show_progress=show_progress,
+            )  # fmt: skip
             notes[kind] = {"meta-steps": options.steps}
         horizon = options.horizon or task.horizon
         comparison = compare(

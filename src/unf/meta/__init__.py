@@ -1,6 +1,7 @@
 """Meta-training: learning θ from unrolls of the inner problem (§4.2)."""
 
 from ._estimators import OBJECTIVES, Estimate, Estimator, EvolutionStrategies, FullUnroll, Pair
+from ._folder import Row
 from ._job import first_theta, meta_train
 from ._options import ESTIMATORS, MetaError, MetaTraining
 from ._problem import InnerTraining, Problem
@@ -20,6 +21,7 @@ __all__ = [
     "Metrics",
     "Pair",
     "Problem",
+    "Row",
     "advance",
     "begin",
     "first_theta",

@@ -1,11 +1,13 @@
 """Estimates of the meta-gradient: what one small interface hides."""
 
 from abc import abstractmethod
+from math import inf
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ._problem import Problem
@@ -19,13 +21,13 @@ class Estimate(NamedTuple):
 
     Attributes:
         gradient: a tree like θ.
-        loss: the mean loss of the steps that were run, without diverged runs.
-        diverged: how many runs, or pairs of them, were left out and begun again.
+        loss: the mean loss of the steps that count; NaN if none does.
+        lost: how many runs, or pairs of them, were given up and begun again.
     """
 
     gradient: PyTree
     loss: Float[Array, ""]
-    diverged: Int[Array, ""]
+    lost: Int[Array, ""]
 
 
 class Estimator(eqx.Module):
@@ -72,8 +74,10 @@ class EvolutionStrategies(Estimator):
     of it is always seen by some; those that reach its end begin again. Resets fall on the
     boundaries of windows.
 
-    A pair whose loss is not finite, or beyond `max_loss` in both runs, is begun again, and left
-    out of the estimate if not finite; finite losses count up to `max_loss`.
+    Losses count up to `max_loss`, and as that much if they are not finite. A pair with a loss
+    that is not finite, or that ends a window beyond `max_loss` in both runs, is lost: it begins
+    again with a fresh state, where it was in the horizon. Without `max_loss`, pairs with losses
+    that are not finite are left out of the estimate.
 
     Attributes:
         horizon: T, the steps of an unroll.
@@ -116,7 +120,7 @@ class EvolutionStrategies(Estimator):
                 f"such as {max(1, round(horizon / max(window, 1))) * max(window, 1)}, so that "
                 "unrolls end where windows do"
             )
-        if pairs < 1 or not sigma > 0:
+        if pairs < 1 or not 0 < sigma < inf:
             raise ValueError(f"pairs is {pairs} and sigma {sigma}; expected positive numbers")
         _check_objective(objective)
         self.horizon, self.window, self.pairs = horizon, window, pairs
@@ -137,18 +141,17 @@ class EvolutionStrategies(Estimator):
     ) -> tuple[Estimate, Pair]:
         """One window of every pair."""
         keys = jax.random.split(key, self.pairs)
-        parts, losses, finite, runs = jax.vmap(
+        parts, losses, lost, runs = jax.vmap(
             lambda pair, k: self._continue(problem, theta, pair, k)
         )(runs, keys)
-        counted = jnp.maximum(jnp.sum(finite), 1).astype(losses.dtype)
+        loss, counted = _mean_of_finite(losses)
         gradient = jax.tree.map(lambda g: jnp.sum(g, axis=0) / counted.astype(g.dtype), parts)
-        loss = jnp.sum(jnp.where(finite, losses, 0)) / counted
-        return Estimate(gradient, loss, jnp.sum(~finite).astype(jnp.int32)), runs
+        return Estimate(gradient, loss, jnp.sum(lost).astype(jnp.int32)), runs
 
     def _continue(
         self, problem: Problem, theta: Any, pair: Pair, key: PRNGKeyArray
     ) -> tuple[PyTree, Array, Array, Pair]:
-        """One window of one pair: its part of the estimate, its loss, whether that is finite."""
+        """One window of one pair: its part of the estimate, its loss or NaN, whether it is lost."""
         noise_key, step_key, fresh_key = jax.random.split(key, 3)
         added = _normal_like(theta, noise_key, self.sigma)
         both = jax.tree.map(lambda t, x: jnp.stack([t + x, t - x]), theta, added)
@@ -159,19 +162,23 @@ class EvolutionStrategies(Estimator):
             return jax.lax.scan(step, state, step_keys)
 
         states, losses = jax.vmap(run)(both, pair.states)
-        finite = jnp.all(jnp.isfinite(losses))
-        losses = jnp.minimum(losses, self.max_loss.astype(losses.dtype))
+        limit = self.max_loss.astype(losses.dtype)
+        finite = jnp.isfinite(losses)
+        losses = jnp.where(finite, jnp.minimum(losses, limit), limit)
+        lost = ~jnp.all(finite) | jnp.all(losses[:, -1] >= limit)
         clock = pair.clock + self.window
         at_end = clock >= self.horizon
         noise = jax.tree.map(jnp.add, pair.noise, added) if self.persistent else added
         counts = self._window_loss(losses, at_end & pair.whole)
-        slope = jnp.where(finite, (counts[0] - counts[1]) / (2 * self.sigma**2), 0)
+        slope = (counts[0] - counts[1]) / (2 * self.sigma**2)
+        usable = jnp.isfinite(slope) & jnp.all(jnp.isfinite(losses))
+        slope = jnp.where(usable, slope, 0)
         part = jax.tree.map(lambda n: slope.astype(n.dtype) * n, noise)
-        lost = ~finite | jnp.all(losses[:, -1] >= self.max_loss.astype(losses.dtype))
         fresh = self._fresh(problem, theta, fresh_key)
+        fresh = fresh._replace(clock=jnp.where(at_end, 0, clock), whole=at_end)
         old = Pair(states, noise, clock, pair.whole)
         pair = jax.tree.map(lambda a, b: jnp.where(at_end | lost, a, b), fresh, old)
-        return part, jnp.mean(losses), finite, pair
+        return part, jnp.where(usable, jnp.mean(losses), jnp.nan), lost, pair
 
     def _window_loss(self, losses: Float[Array, "2 window"], at_end: Array) -> Float[Array, "2"]:
         """What the window adds to the objective, times the number of windows."""
@@ -227,17 +234,25 @@ class FullUnroll(Estimator):
 
         one = jax.vmap(jax.grad(objective, has_aux=True), in_axes=(None, 0))
         gradients, losses = one(theta, jax.random.split(key, self.runs))
-        finite = jnp.isfinite(losses)
+        usable = jnp.isfinite(losses)
         for leaf in jax.tree.leaves(gradients):
-            finite &= jnp.all(jnp.isfinite(leaf.reshape(self.runs, -1)), axis=1)
-        counted = jnp.maximum(jnp.sum(finite), 1).astype(losses.dtype)
+            usable &= jnp.all(jnp.isfinite(leaf.reshape(self.runs, -1)), axis=1)
+        loss, counted = _mean_of_finite(jnp.where(usable, losses, jnp.nan))
 
         def average(x: Array) -> Array:
-            kept = jnp.where(finite.reshape(-1, *[1] * (x.ndim - 1)), x, 0)
+            kept = jnp.where(usable.reshape(-1, *[1] * (x.ndim - 1)), x, 0)
             return jnp.sum(kept, axis=0) / counted.astype(x.dtype)
 
         gradient = jax.tree.map(average, gradients)
-        return Estimate(gradient, average(losses), jnp.sum(~finite).astype(jnp.int32)), ()
+        return Estimate(gradient, loss, jnp.sum(~usable).astype(jnp.int32)), ()
+
+
+def _mean_of_finite(losses: Float[Array, " runs"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The mean of those that are finite, NaN if none is; and their number, at least 1."""
+    finite = jnp.isfinite(losses)
+    counted = jnp.maximum(jnp.sum(finite), 1).astype(losses.dtype)
+    mean = jnp.sum(jnp.where(finite, losses, 0)) / counted
+    return jnp.where(jnp.any(finite), mean, jnp.nan), counted
 
 
 def _check_objective(objective: str) -> None:
@@ -246,11 +261,6 @@ def _check_objective(objective: str) -> None:
 
 
 def _normal_like(tree: Any, key: PRNGKeyArray, deviation: float) -> Any:
-    leaves, treedef = jax.tree.flatten(tree)
-    keys = jax.random.split(key, len(leaves))
-    return treedef.unflatten(
-        [
-            deviation * jax.random.normal(k, x.shape, x.dtype)
-            for k, x in zip(keys, leaves, strict=True)
-        ]
-    )
+    """Normal numbers in the shape of a tree, drawn at once: compiling a generator takes long."""
+    flat, unflatten = ravel_pytree(tree)
+    return unflatten(deviation * jax.random.normal(key, flat.shape, flat.dtype))

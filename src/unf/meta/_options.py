@@ -1,6 +1,7 @@
 """How an optimizer is meta-trained, as options."""
 
 import dataclasses
+from math import inf
 from typing import Any
 
 import optax
@@ -27,14 +28,16 @@ class MetaTraining:
     schedule: str = option("cosine", "of it: constant, or cosine to a tenth after a warm-up")
     clip: float = option(1.0, "largest norm of a meta-gradient")
     estimator: str = option("pes", "pes, es (truncated) or unroll (the exact gradient)")
-    pairs: int = option(16, "antithetic pairs of runs, or unrolls")
-    sigma: float = option(0.01, "standard deviation of what is added to θ")
-    window: int = option(50, "inner steps between meta-steps")
+    pairs: int = option(16, "antithetic pairs of runs; of unroll, the unrolls")
+    sigma: float = option(0.01, "standard deviation of what is added to θ (not unroll)")
+    window: int = option(50, "inner steps between meta-steps (not unroll)")
     horizon: int = option(0, "inner steps of an unroll; 0: the paper's for the task")
     objective: str = option("mean", "the mean loss of the unroll, or its final one")
     form: str = option("normalized", f"of the optimizer: {', '.join(FORMS)}; see unf.optim.Form")
     head_start: str = option("random", "of an equivariant head: random, or pointwise")
-    cut: float = option(2.0, "cut losses off at this many times an untrained network's; 0: never")
+    cut: float = option(
+        2.0, "losses count up to this many times an untrained network's; 0: in full (not unroll)"
+    )
 
     def __post_init__(self):
         choices = {
@@ -47,10 +50,13 @@ class MetaTraining:
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {allowed}")
-        if self.steps < 1 or not self.learning_rate > 0 or not self.clip > 0 or self.cut < 0:
+        for name in ("steps", "learning_rate", "clip", "pairs", "sigma", "window"):
+            if not 0 < getattr(self, name) < inf:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected a positive number")
+        if self.horizon < 0 or not (self.cut == 0 or 1 < self.cut < inf):
             raise ValueError(
-                f"steps is {self.steps}, learning_rate {self.learning_rate}, clip {self.clip} and "
-                f"cut {self.cut}; expected positive numbers, and a cut that is not negative"
+                f"horizon is {self.horizon} and cut {self.cut}; expected 0 or more, and 0 or a "
+                "number above 1"
             )
 
     def make_estimator(self, task: Task, max_loss: float) -> Estimator:

@@ -34,11 +34,11 @@ class MetaState(NamedTuple):
 
 
 class Metrics(NamedTuple):
-    """Of each meta-step: the inner training loss, the gradient's norm, runs left out."""
+    """Of each meta-step: the inner training loss, the gradient's norm, runs that were lost."""
 
     loss: Float[Array, " steps"]
     gradient_norm: Float[Array, " steps"]
-    diverged: Int[Array, " steps"]
+    lost: Int[Array, " steps"]
 
 
 def begin(
@@ -79,7 +79,7 @@ def advance(
     key: PRNGKeyArray,
     at_most: int,
 ) -> tuple[MetaState, Metrics]:
-    """Make `count` meta-steps, in one go.
+    """Make `count` meta-steps, in one go; estimates that are not finite change nothing.
 
     Args:
         problem: what is unrolled.
@@ -98,12 +98,17 @@ def advance(
             problem, state.theta, state.runs, key=jax.random.fold_in(key, state.step)
         )
         updates, memory = update(estimate.gradient, state.memory, state.theta)
-        theta = optax.apply_updates(state.theta, updates)
+        learned = optax.apply_updates(state.theta, updates), memory
         squares = [jnp.sum(jnp.square(g)) for g in jax.tree.leaves(estimate.gradient)]
         norm = jnp.sqrt(jnp.sum(jnp.stack(squares)))
-        found = Metrics(estimate.loss, norm, estimate.diverged)
+        found = Metrics(estimate.loss, norm, estimate.lost)
         metrics = jax.tree.map(
             lambda all, one: all.at[i].set(one.astype(all.dtype)), metrics, found
+        )
+        theta, memory = jax.tree.map(
+            lambda new, old: jnp.where(jnp.isfinite(norm), new, old),
+            learned,
+            (state.theta, state.memory),
         )
         return MetaState(theta, memory, runs, state.step + 1), metrics
 

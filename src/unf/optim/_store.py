@@ -16,6 +16,7 @@ from ._form import Form
 from ._theta import NFNLinear, Theta, init_theta
 
 FORMAT = 1
+_WHAT = "learned optimizer"
 _SHIPPED = files("unf.optim") / "trained"
 
 
@@ -27,7 +28,7 @@ def save(path: str | os.PathLike, theta: Theta, **origin: Any) -> None:
         theta: what to write.
         origin: where it comes from, such as task=…, steps=…; anything JSON can hold.
     """
-    write_arrays(path, theta, describe(theta) | {"origin": origin})
+    write_arrays(path, theta, _describe(theta) | {"origin": origin})
 
 
 def load(name: str | os.PathLike, *, space: WeightSpace | None = None) -> Theta:
@@ -51,7 +52,10 @@ def load(name: str | os.PathLike, *, space: WeightSpace | None = None) -> Theta:
 
 def origin(name: str | os.PathLike) -> dict[str, Any]:
     """Where a learned optimizer comes from: its task, how long it was trained, and so on."""
-    return read_arrays(_find(name))[0].get("origin", {})
+    path = _find(name)
+    description, _ = read_arrays(path)
+    _check_kind(description, path)
+    return description.get("origin", {})
 
 
 def trained() -> list[str]:
@@ -62,9 +66,10 @@ def trained() -> list[str]:
     return sorted(path.stem for path in found if path.suffix == ".safetensors")
 
 
-def describe(theta: Theta) -> dict[str, Any]:
+def _describe(theta: Theta) -> dict[str, Any]:
     """All but the arrays, as JSON can hold it."""
     return {
+        "what": _WHAT,
         "format": FORMAT,
         "kind": theta.kind,
         "form": dataclasses.asdict(theta.form),
@@ -76,21 +81,28 @@ def describe(theta: Theta) -> dict[str, Any]:
 
 
 def _skeleton(description: dict[str, Any], path: Any) -> Theta:
-    if description.get("format") != FORMAT or "form" not in description:
-        raise ValueError(f"{path}: not a learned optimizer that this version of unf reads")
-    space, form = description["space"], Form(**description["form"])
-    arguments = {key: description[key] for key in ("kind", "hidden_channels", "head_bias")}
+    _check_kind(description, path)
+    try:
+        space = description["space"]
+        arguments = {
+            "space": None if space is None else WeightSpace.from_json(space),
+            "form": Form(**description["form"]),
+            "spatial": tuple(description["spatial"]),
+            **{key: description[key] for key in ("kind", "hidden_channels", "head_bias")},
+        }
+        return eqx.filter_eval_shape(init_theta, **arguments, key=jax.random.key(0))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path}: no optimizer can be made from this ({error!r})") from error
 
-    def make() -> Theta:
-        return init_theta(
-            space=None if space is None else WeightSpace.from_json(space),
-            key=jax.random.key(0),
-            form=form,
-            spatial=tuple(description["spatial"]),
-            **arguments,
+
+def _check_kind(description: dict[str, Any], path: Any) -> None:
+    if description.get("what") != _WHAT:
+        found = description.get("what", "something else")
+        raise ValueError(f"{path}: not a learned optimizer, but {found}")
+    if description.get("format") != FORMAT:
+        raise ValueError(
+            f"{path}: format {description.get('format')}; this version of unf reads {FORMAT}"
         )
-
-    return eqx.filter_eval_shape(make)
 
 
 def _find(name: str | os.PathLike) -> Path:

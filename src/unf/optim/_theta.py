@@ -134,7 +134,7 @@ def init_theta(
         raise ValueError(f"kind is {kind!r}; expected one of {KINDS}")
     if head_start not in ("random", "pointwise"):
         raise ValueError(f"head_start is {head_start!r}; expected 'random' or 'pointwise'")
-    if min(alpha, beta) <= 0 or not 0 <= gamma < 1:
+    if not (0 < alpha < np.inf and 0 < beta < np.inf and 0 <= gamma < 1):
         raise ValueError(
             f"alpha is {alpha}, beta {beta} and gamma {gamma}; "
             "expected two positive numbers and one in [0, 1)"

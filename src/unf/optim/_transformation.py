@@ -59,8 +59,10 @@ def learned_optimizer(theta: Theta, *, scale: Any = 1.0) -> optax.GradientTransf
         _check(theta, params)
         momenta = None
         if theta.head is not None:
-            momenta = jax.tree.map(lambda p: jnp.zeros((*p.shape, len(DECAYS)), _wide(p)), params)
-        nominal = jax.tree.map(lambda p: jnp.zeros(p.shape, _wide(p)), params)
+            momenta = jax.tree.map(
+                lambda p: jnp.zeros((*jnp.shape(p), len(DECAYS)), _wide(p)), params
+            )
+        nominal = jax.tree.map(lambda p: jnp.zeros(jnp.shape(p), _wide(p)), params)
         return LearnedState(jnp.zeros((), jnp.int32), nominal, momenta)
 
     def update(
@@ -71,6 +73,7 @@ def learned_optimizer(theta: Theta, *, scale: Any = 1.0) -> optax.GradientTransf
                 "a learned optimizer reads the parameters: call update(gradients, state, params)"
             )
         _check(theta, params)
+        _check_gradients(updates, params)
         form, gamma = theta.form, theta.gamma
         gradients = jax.tree.map(lambda g: g.astype(_wide(g)), updates)
         nominal = jax.tree.map(
@@ -93,7 +96,7 @@ def learned_optimizer(theta: Theta, *, scale: Any = 1.0) -> optax.GradientTransf
 
 def _wide(x: Array) -> jnp.dtype:
     """The type to accumulate in: at least float32."""
-    return jnp.promote_types(x.dtype, jnp.float32)
+    return jnp.promote_types(jnp.result_type(x), jnp.float32)
 
 
 def _accumulate(theta: Theta) -> Any:
@@ -124,6 +127,14 @@ def _learned_part(
 def _check(theta: Theta, params: PyTree) -> None:
     """Compare leaves with those of the weight space, by path, so that containers may differ."""
     found, _ = flatten_params(params)
+    for (path, _), leaf in zip(found, jax.tree.leaves(params), strict=True):
+        if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+            raise SpecError(
+                "a parameter that is no array of real numbers",
+                path=path,
+                got=f"{jnp.result_type(leaf)}",
+                remedy="leave it out with optax.masked",
+            )
     if theta.space is None:
         return
     wanted = [(leaf.path, leaf.shape) for leaf in theta.space.leaves]
@@ -140,4 +151,17 @@ def _check(theta: Theta, params: PyTree) -> None:
         got=dict(found).get(path, "no such leaf"),
         remedy="make one for these weights with unf.optim.init_theta, or use a 'deepset', which "
         "works on any",
+    )
+
+
+def _check_gradients(gradients: PyTree, params: PyTree) -> None:
+    found, wanted = flatten_params(gradients)[0], flatten_params(params)[0]
+    if found == wanted:
+        return
+    path = next(iter([p for p, shape in wanted if (p, shape) not in found] or [found[0][0]]))
+    raise SpecError(
+        "gradients that do not fit the parameters",
+        path=path,
+        expected=dict(wanted).get(path, "no such leaf"),
+        got=dict(found).get(path, "no such leaf"),
     )

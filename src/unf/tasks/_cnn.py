@@ -20,7 +20,6 @@ class CNNTask(ImageTask):
     dataset: str = "cifar10"
     channels: tuple[int, int] = (16, 32)
     first_stride: int = 1
-    num_classes: int = 10
 
     name: ClassVar[str] = "cnn"
     spatial: ClassVar[tuple[str, ...]] = ("h0", "w0", "h1", "w1")

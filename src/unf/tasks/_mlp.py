@@ -19,7 +19,6 @@ class MLPTask(ImageTask):
     """64→32→10 with ReLU on 8×8 Fashion-MNIST."""
 
     hidden: tuple[int, ...] = (32,)
-    num_classes: int = 10
 
     name: ClassVar[str] = "mlp"
 

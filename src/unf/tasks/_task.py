@@ -1,6 +1,6 @@
 """A task for an optimizer: first weights, a loss, data, a weight space."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from ..data import DataError, load_images, load_text
+from ..data import DataError, Images, load_images, load_text
 from ..graph import infer
 from ..spec import WeightSpace
 
@@ -24,7 +24,7 @@ class Data(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Task:
+class Task(ABC):
     """Something for an optimizer to train. A new one is a subclass with these methods.
 
     Only `init`, `data`, `batch` and `loss` are needed; the weight space is read off the loss.
@@ -104,9 +104,19 @@ class ImageTask(Task):
     folder: str | None = None
     batch_size: int = 128
 
+    num_classes: ClassVar[int] = 10
+
+    def __post_init__(self):
+        _check_positive(self, "batch_size")
+
     def data(self) -> Data:
         """Images with 8 bits a value."""
-        images = load_images(self.dataset, self.folder)
+        images = self._images
+        largest = int(max(images.train_y.max(), images.test_y.max()))
+        if largest >= self.num_classes:
+            raise DataError(
+                f"{self.dataset} has classes up to {largest}; expected {self.num_classes} of them"
+            )
         parts = (images.train_x, images.train_y), (images.test_x, images.test_y)
         return Data(*(Labelled(jnp.asarray(x), jnp.asarray(y)) for x, y in parts))
 
@@ -118,8 +128,12 @@ class ImageTask(Task):
     @cached_property
     def shape(self) -> tuple[int, int, int]:
         """Height, width and channels of an image."""
-        height, width, channels = load_images(self.dataset, self.folder).train_x.shape[1:]
+        height, width, channels = self._images.train_x.shape[1:]
         return height, width, channels
+
+    @cached_property
+    def _images(self) -> Images:
+        return load_images(self.dataset, self.folder)
 
 
 @dataclass(frozen=True)
@@ -133,9 +147,18 @@ class TextTask(Task):
 
     unit: ClassVar[str] = "bytes"
 
+    def __post_init__(self):
+        _check_positive(self, "batch_size", "length")
+
     def data(self) -> Data:
         """The text as one stream of symbols."""
         text = self._text
+        shortest = min(len(text.train), len(text.heldout))
+        if shortest <= self.length:
+            raise DataError(
+                f"a part of {self.dataset} has {shortest} symbols; expected more than the "
+                f"{self.length} of a window"
+            )
         return Data(jnp.asarray(text.train), jnp.asarray(text.heldout))
 
     def batch(self, examples: Array, *, key: PRNGKeyArray) -> Int[Array, "batch symbols"]:
@@ -159,3 +182,9 @@ class TextTask(Task):
     @cached_property
     def _text(self) -> Any:
         return load_text(self.dataset, self.folder, unit=self.unit)
+
+
+def _check_positive(task: Task, *names: str) -> None:
+    for name in names:
+        if getattr(task, name) < 1:
+            raise ValueError(f"{name} is {getattr(task, name)}; expected at least 1")

@@ -30,6 +30,14 @@ class TransformerTask(TextTask):
     horizon: ClassVar[int] = 5000
     unit: ClassVar[str] = "subwords"
 
+    def __post_init__(self):
+        super().__post_init__()
+        if self.num_heads < 1 or self.inner % self.num_heads:
+            raise ValueError(
+                f"num_heads is {self.num_heads}; expected a divisor of {self.inner}, which is "
+                "expand times width"
+            )
+
     @property
     def inner(self) -> int:
         """Neurons of all heads, and of the MLP."""

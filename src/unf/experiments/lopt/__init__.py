@@ -1,7 +1,7 @@
 """Evaluating learned optimizers: fresh networks, tuned baselines, the paper's figure (§4.2)."""
 
 from ._compare import TITLES, Comparison, compare, title
-from ._evaluate import GRIDS, Curves, evaluate, tune
+from ._evaluate import GRIDS, Curves, at_edge, evaluate, part_ends, tune
 from ._setting import BUILT_IN, SMALL, make_task
 from ._show import draw_comparisons
 
@@ -12,10 +12,12 @@ __all__ = [
     "TITLES",
     "Comparison",
     "Curves",
+    "at_edge",
     "compare",
     "draw_comparisons",
     "evaluate",
     "make_task",
+    "part_ends",
     "title",
     "tune",
 ]

@@ -13,8 +13,8 @@ from ..._progress import Progress
 from ..._version import __version__
 from ...optim import Theta, learned_optimizer
 from ...tasks import Task
-from .._scores import standard_error
-from ._evaluate import GRIDS, Curves, evaluate, tune
+from .._scores import summary
+from ._evaluate import GRIDS, Curves, at_edge, evaluate, tune
 
 TITLES = {
     "unf": "UNF",
@@ -84,10 +84,10 @@ class Comparison:
     def __str__(self) -> str:
         head = "training, last tenth"
         lines = [f"| optimizer | {head} | held out, end | |", "|---|---|---|---|"]
-        for name, curves in sorted(self.curves.items(), key=lambda item: item[1].last.mean()):
-            last, heldout = curves.last, curves.heldout[:, -1]
-            note = ", ".join(f"{key} {value:.3g}" for key, value in self.notes[name].items())
-            lines.append(f"| {title(name)} | {_summary(last)} | {_summary(heldout)} | {note} |")
+        for name, curves in sorted(self.curves.items(), key=lambda item: _order(item[1])):
+            last, heldout = summary(curves.last, 4), summary(curves.heldout[:, -1], 4)
+            note = ", ".join(f"{key} {_short(x)}" for key, x in self.notes[name].items())
+            lines.append(f"| {title(name)} | {last} | {heldout} | {note} |")
         lines.append(
             f"\n{self.task} on {self.dataset}: {self.horizon} steps, "
             f"{len(self.seeds)} fresh networks, mean ± standard error"
@@ -121,6 +121,9 @@ def compare(
         notes: what to write beside learned ones.
         show_progress: show time left on standard error.
     """
+    both = [name for name in baselines if name in optimizers]
+    if both:
+        raise ValueError(f"learned optimizers cannot have the names of tuned ones: {both}")
     steps, data = horizon or task.horizon, task.data()
     curves, remarks = {}, {}
     total = len(optimizers) + len(baselines)
@@ -132,13 +135,20 @@ def compare(
             remarks[name] = dict((notes or {}).get(name, {}))
             progress.advance(1, title(name))
         for name in baselines:
-            remarks[name] = tune(task, data, name, horizon=steps)
-            make, _ = GRIDS[name]
-            curves[name] = evaluate(task, data, make, remarks[name], seeds=seeds, horizon=steps)
+            make, chosen = GRIDS[name][0], tune(task, data, name, horizon=steps)
+            edge = at_edge(name, chosen)
+            remarks[name] = chosen | ({"at the edge of the grid:": ", ".join(edge)} if edge else {})
+            curves[name] = evaluate(task, data, make, chosen, seeds=seeds, horizon=steps)
             progress.advance(1, title(name))
     dataset = getattr(task, "dataset", "")
     return Comparison(task.name, dataset, steps, list(seeds), curves, remarks)
 
 
-def _summary(values: np.ndarray) -> str:
-    return f"{values.mean():.4f} ± {standard_error(values):.4f}"
+def _order(curves: Curves) -> float:
+    """By the last losses; what diverged comes last."""
+    mean = float(curves.last.mean())
+    return mean if np.isfinite(mean) else np.inf
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else f"{value}"

@@ -8,15 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Key, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
 
 from ...tasks import Data, Task
 
 Keys = Key[Array, " networks"]
 POINTS = 100
-"""Curves are means over this many equal parts of the horizon."""
+"""Curves are means over at most this many parts of the horizon, equal but for the last."""
 _HELDOUT_BATCHES = 8
-_TUNING = 1_000_000  # seeds of tuning runs begin here, so that no evaluated network is tuned on
+_EVALUATION, _TUNING = 4, 5  # streams of a seed's random numbers; meta-training has the others
 
 
 class Curves(NamedTuple):
@@ -72,7 +72,19 @@ def evaluate(
         horizon: steps of training.
     """
     options = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), options)
-    return _as_curves(_curves(task, data, make, options, _keys(seeds), horizon))
+    if not len(seeds) or horizon < 1:
+        raise ValueError(f"{len(seeds)} seeds and {horizon} steps; expected at least one of each")
+    return _as_curves(_curves(task, data, make, options, _keys(seeds, _EVALUATION), horizon))
+
+
+def part_ends(horizon: int) -> Int[np.ndarray, " parts"]:
+    """The steps at which the parts of curves end.
+
+    >>> part_ends(250)[:3], part_ends(250)[-1], len(part_ends(250))
+    (array([3, 6, 9]), np.int64(250), 84)
+    """
+    each = -(-horizon // POINTS)
+    return np.minimum(np.arange(each, horizon + each, each), horizon)
 
 
 def tune(task: Task, data: Data, name: str, *, horizon: int, runs: int = 3) -> dict[str, float]:
@@ -84,18 +96,28 @@ def tune(task: Task, data: Data, name: str, *, horizon: int, runs: int = 3) -> d
         name: one of `GRIDS`.
         horizon: steps of each training.
         runs: networks for each point of the grid, none of them evaluated later.
+
+    Raises:
+        ValueError: if training diverges at every point of the grid.
     """
     make, grid = GRIDS[name]
     points = {key: jnp.asarray(values) for key, values in grid.items()}
-    seeds = range(_TUNING, _TUNING + runs)
-    curves = _grid_curves(task, data, make, points, _keys(seeds), horizon)
+    curves = _grid_curves(task, data, make, points, _keys(range(runs), _TUNING), horizon)
     scores = np.array([_as_curves((x, y)).last.mean() for x, y in zip(*curves, strict=True)])
-    best = int(np.argmin(np.nan_to_num(scores, nan=np.inf, posinf=np.inf)))
+    if not np.isfinite(scores).any():
+        raise ValueError(f"{name}: training diverges at every point of the grid {grid}")
+    best = int(np.argmin(np.where(np.isfinite(scores), scores, np.inf)))
     return {key: float(values[best]) for key, values in grid.items()}
 
 
-def _keys(seeds: Sequence[int]) -> Keys:
-    return jnp.stack([jax.random.key(seed) for seed in seeds])
+def at_edge(name: str, options: Mapping[str, float]) -> list[str]:
+    """The options that are the smallest or largest of their grid: better ones may lie beyond."""
+    grid = GRIDS[name][1]
+    return [k for k, x in options.items() if np.isclose(x, [grid[k].min(), grid[k].max()]).any()]
+
+
+def _keys(seeds: Sequence[int], stream: int) -> Keys:
+    return jnp.stack([jax.random.fold_in(jax.random.key(seed), stream) for seed in seeds])
 
 
 def _as_curves(arrays: tuple[Array, Array]) -> Curves:
@@ -115,8 +137,8 @@ def _curves(
     task: Task, data: Data, make: Callable, options: PyTree, keys: Keys, horizon: int
 ) -> tuple[Array, Array]:
     """Train one network for each key."""
-    points = min(POINTS, horizon)
-    each = horizon // points
+    ends = part_ends(horizon)
+    each, rest = int(ends[0]), horizon % int(ends[0])
     optimizer = make(options)
 
     def step(state: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Array]:
@@ -125,9 +147,11 @@ def _curves(
         updates, memory = optimizer.update(gradients, memory, params)
         return (optax.apply_updates(params, updates), memory), loss
 
-    def part(state: PyTree, key: PRNGKeyArray) -> tuple[PyTree, tuple[Array, Array]]:
+    def part(
+        state: PyTree, key: PRNGKeyArray, steps: int = each
+    ) -> tuple[PyTree, tuple[Array, Array]]:
         train_key, heldout_key = jax.random.split(key)
-        state, losses = jax.lax.scan(step, state, jax.random.split(train_key, each))
+        state, losses = jax.lax.scan(step, state, jax.random.split(train_key, steps))
         heldout = jax.lax.map(
             lambda k: task.loss(state[0], task.batch(data.heldout, key=k)),
             jax.random.split(heldout_key, _HELDOUT_BATCHES),
@@ -137,7 +161,13 @@ def _curves(
     def one(key: PRNGKeyArray) -> tuple[Array, Array]:
         init_key, key = jax.random.split(key)
         params = task.init(key=init_key)
-        state = (params, optimizer.init(params))
-        return jax.lax.scan(part, state, jax.random.split(key, points))[1]
+        keys = jax.random.split(key, len(ends))
+        state, curves = jax.lax.scan(
+            part, (params, optimizer.init(params)), keys[: horizon // each]
+        )
+        if not rest:
+            return curves
+        _, last = part(state, keys[-1], rest)
+        return jax.tree.map(lambda x, y: jnp.append(x, y), curves, last)
 
     return jax.vmap(one)(keys)

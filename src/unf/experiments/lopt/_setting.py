@@ -1,6 +1,7 @@
 """Tasks with the data there are, and how large an experiment is."""
 
 import dataclasses
+import os
 from typing import Any
 
 from ...data import MissingDataError
@@ -23,7 +24,7 @@ SMALL = MetaTraining(
 def make_task(
     name: str, *, dataset: str = "auto", folder: str | None = None, **options: Any
 ) -> tuple[Task, str]:
-    """A task of the paper, on its data if they are there, else on what comes with Python.
+    """A task of the paper, on its data, or on what comes with Python if no folder was named.
 
     Args:
         name: one of `unf.tasks.TASKS`.
@@ -36,7 +37,7 @@ def make_task(
 
     Raises:
         ValueError: if there is no such task or option.
-        DataError: if the named data are missing.
+        DataError: if the named data are missing, or are not in the folder that was named.
     """
     if name not in TASKS:
         raise ValueError(f"unknown task {name!r}; expected one of {list(TASKS)}")
@@ -54,6 +55,8 @@ def make_task(
         task.data()
         return task, f"data: {task.dataset}"
     except MissingDataError as error:
+        if folder or os.environ.get("UNF_DATA"):
+            raise
         built_in = BUILT_IN["images" if issubclass(kind, ImageTask) else "text"]
         task = kind(**{"dataset": built_in, "folder": folder, **options})
         task.data()

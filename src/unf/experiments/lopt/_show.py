@@ -7,6 +7,7 @@ import numpy as np
 
 from .._scores import standard_error
 from ._compare import TITLES, Comparison, title
+from ._evaluate import part_ends
 
 _COLORS = dict(zip(TITLES, ("C3", "C1", "C0", "C7", "C2", "k"), strict=True))
 _PANELS = {
@@ -44,8 +45,8 @@ def draw_comparisons(comparisons: Sequence[Comparison], path: str | os.PathLike)
 
 
 def _draw_curve(axis, name: str, curves: np.ndarray, horizon: int) -> None:
-    points = curves.shape[1]
-    steps = (np.arange(points) + 0.5) * horizon / points
+    ends = part_ends(horizon)
+    steps = (ends + np.append(0, ends[:-1])) / 2
     smooth = np.apply_along_axis(_smoothed, 1, curves)
     mean = smooth.mean(axis=0)
     error = np.array([standard_error(column) for column in smooth.T])

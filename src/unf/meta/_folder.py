@@ -1,0 +1,133 @@
+"""The folder of a meta-training: what it holds, and going on from it."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from .._arrays import fill, read_arrays, write_arrays
+from .._files import write_whole
+from .._version import __version__
+from ..optim import save
+from ..tasks import Task
+from ._options import MetaError
+from ._train import MetaState, Metrics
+
+Row = dict[str, float | int]
+"""One line of the metrics."""
+COLUMNS: tuple[str, ...] = ("step", "loss", "gradient_norm", "lost", "alpha", "gamma", "beta")
+FORMAT = 1
+
+
+def describe(task: Task, kind: str, options: Any, seed: int) -> dict[str, Any]:
+    """What makes this meta-training this one, and not another.
+
+    Raises:
+        MetaError: if the task has options that JSON cannot hold.
+    """
+    try:
+        about = {f"task.{name}": value for name, value in _fields(task).items()}
+        return {"format": FORMAT, "task": task.name, **about, "kind": kind, **_fields(options),
+                "seed": seed}  # fmt: skip
+    except (TypeError, AttributeError) as error:
+        raise MetaError(
+            f"the task {type(task).__name__} cannot be described ({error}); make it a frozen "
+            "dataclass with a name, and fields that are numbers, strings or tuples of them"
+        ) from error
+
+
+def claim(folder: Path, config: dict[str, Any], *, resume: bool) -> None:
+    """Take the folder for this meta-training, or make sure that it is this one's.
+
+    Raises:
+        MetaError: if it is another's, or `resume` is missing.
+    """
+    known = [file for file in (folder / "config.json", _checkpoint(folder)) if file.exists()]
+    if known and not resume:
+        raise MetaError(
+            f"{folder}: there is a meta-training already; go on with --resume, or choose "
+            "another folder with --out"
+        )
+    for file in known:
+        _compare(folder, _described(file), config)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / "config.json", json.dumps(config, indent=1))
+
+
+def restore(folder: Path, state: MetaState) -> tuple[MetaState, list[Row]]:
+    """The state and metrics of the last checkpoint, or as given and none.
+
+    Raises:
+        MetaError: if a file is damaged.
+    """
+    file, metrics = _checkpoint(folder), folder / "metrics.csv"
+    if not file.exists():
+        return state, []
+    try:
+        state = fill(state, read_arrays(file)[1], file)
+        lines = metrics.read_text().splitlines()[1:] if metrics.exists() else []
+        rows: list[Row] = [
+            dict(zip(COLUMNS, map(float, line.split(",")), strict=True)) for line in lines
+        ]
+    except ValueError as error:
+        raise MetaError(f"{folder}: damaged, begin again in another folder ({error})") from error
+    return state, [row for row in rows if row["step"] <= int(state.step)]
+
+
+def store(folder: Path, state: MetaState, rows: list[Row], config: dict[str, Any]) -> None:
+    """Write metrics, checkpoint and optimizer, each whole or not at all."""
+    lines = [",".join(COLUMNS), *(",".join(f"{row[c]:.8g}" for c in COLUMNS) for row in rows)]
+    write_whole(folder / "metrics.csv", "\n".join(lines) + "\n")
+    write_arrays(_checkpoint(folder), state, {"what": "checkpoint of a meta-training"} | config)
+    origin = {**config, "trained_steps": int(state.step), "unf": __version__}
+    origin |= {"jax": jax.__version__, "device": jax.devices()[0].device_kind}
+    save(folder / "optimizer.safetensors", state.theta, **origin)
+
+
+def make_row(state: MetaState, metrics: Metrics, count: int) -> Row:
+    """The means of the first `count` meta-steps of a call, and the scalars of θ after it."""
+    theta, nan = state.theta, float("nan")
+    losses, norms, lost = (np.asarray(x)[:count] for x in metrics)
+    losses = losses[np.isfinite(losses)]
+    return {
+        "step": int(state.step),
+        "loss": float(losses.mean()) if len(losses) else nan,
+        "gradient_norm": float(norms.mean()),
+        "lost": int(lost.sum()),
+        "alpha": float(theta.alpha),
+        "gamma": float(theta.gamma),
+        "beta": float(theta.beta) if "log_beta" in theta.scalars else nan,
+    }
+
+
+def _checkpoint(folder: Path) -> Path:
+    return folder / "checkpoint.safetensors"
+
+
+def _described(file: Path) -> dict[str, Any]:
+    """The description in a configuration or in a checkpoint."""
+    try:
+        known = json.loads(file.read_text()) if file.suffix == ".json" else read_arrays(file)[0]
+    except ValueError as error:
+        raise MetaError(f"{file}: not of a meta-training, or damaged ({error})") from error
+    if not isinstance(known, dict):
+        raise MetaError(f"{file}: not a description of a meta-training")
+    return {name: value for name, value in known.items() if name != "what"}
+
+
+def _compare(folder: Path, known: dict[str, Any], config: dict[str, Any]) -> None:
+    for name in dict.fromkeys([*known, *config]):
+        if known.get(name) != config.get(name):
+            raise MetaError(
+                f"{folder}: this meta-training has {name} = {known.get(name)!r}, not "
+                f"{config.get(name)!r}; give the same options, or choose another folder with --out"
+            )
+
+
+def _fields(x: Any) -> dict[str, Any]:
+    """A dataclass as JSON has it, without where files are."""
+    values = json.loads(json.dumps(dataclasses.asdict(x)))
+    return {name: value for name, value in values.items() if name != "folder"}
