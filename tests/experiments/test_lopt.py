@@ -120,6 +120,7 @@ def test_tasks_fall_back_to_built_in_data_and_say_so(monkeypatch):
         make_task("mlp", vocabulary=100)
 
 
+@pytest.mark.nightly
 def test_figure_2_from_nothing(tmp_path, monkeypatch):
     monkeypatch.delenv("UNF_DATA", raising=False)
     monkeypatch.setitem(figure2.KINDS, "mlp", ("sgdm",))

@@ -46,6 +46,7 @@ def results(tmp_path_factory):
     return found
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("what", ["loss", "predicted"])
 def test_models_and_batches_are_spread_without_changing_the_result(results, what):
     one, four = (np.array(results[devices][what]) for devices in (1, 4))

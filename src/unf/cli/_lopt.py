@@ -24,7 +24,7 @@ from ._options import INTERRUPTED, Help, OptionError, add_options, from_options,
 
 EPILOG = """\
 examples:
-  unf lopt train --task mlp --optimizer unf --small             (two CPU cores, two minutes)
+  unf lopt train --task mlp --optimizer unf --small             (two CPU cores, a minute)
   unf lopt train --task mlp --optimizer unf --data DIR          (a GPU)
   unf lopt train --task mlp --optimizer unf --data DIR --resume
   unf lopt eval --task mlp out/lopt/mlp-unf out/lopt/mlp-sgdm --out out/mlp.json
