@@ -1,6 +1,8 @@
 """The tree shows the architecture: packages import downwards only, files stay small."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ HELPERS = [
     "_files",
     "_option",
     "_progress",
+    "_provenance",
     "_version",
 ]  # belong to no package, import none
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT)
@@ -37,3 +40,12 @@ def test_imports_point_downwards(path):
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_hold_one_idea(path):
     assert path.read_text().count("\n") <= 400
+
+
+def test_importing_starts_no_device():
+    """So that a command's help is quick, and several processes can still be joined afterwards."""
+    script = (
+        "import unf.cli\nfrom jax._src import xla_bridge\n"
+        "raise SystemExit(xla_bridge.backends_are_initialized())"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -9,7 +9,7 @@ import numpy as np
 from ._cifar import CIFAR10, read_cifar10
 from ._fashion import FASHION_MNIST, read_fashion_mnist
 from ._find import Folder, Official, find
-from ._prepared import read_arrays
+from ._prepared import read_prepared
 from ._types import DataError, Images, MissingDataError
 
 DATASETS = {
@@ -67,7 +67,7 @@ def official_images(name: str, folder: Folder) -> Images:
 
 
 def _read(path: Path) -> Images:
-    train_x, train_y, test_x, test_y = read_arrays(path, Images._fields)
+    train_x, train_y, test_x, test_y = read_prepared(path, Images._fields)
     for kind, x, y in (("train", train_x, train_y), ("test", test_x, test_y)):
         if x.dtype != np.uint8 or x.ndim not in (3, 4) or y.shape != x.shape[:1]:
             raise DataError(

@@ -7,7 +7,7 @@ import numpy as np
 
 from ._find import Folder
 from ._images import DATASETS, official_images
-from ._prepared import write_arrays
+from ._prepared import write_prepared
 from ._text import TEXTS, official_text, prepared_name
 from ._types import DataError
 
@@ -35,12 +35,12 @@ def prepare(
     if name in TEXTS:
         path = Path(out) / prepared_name(name, unit, vocabulary)
         arrays = official_text(name, folder, unit, vocabulary)._asdict()
-        write_arrays(path, {**arrays, "vocabulary": np.array(arrays["vocabulary"], np.int32)})
+        write_prepared(path, {**arrays, "vocabulary": np.array(arrays["vocabulary"], np.int32)})
         return path
     if name not in DATASETS:
         raise DataError(f"unknown dataset {name!r}; expected one of {[*DATASETS, *TEXTS]}")
     file = DATASETS[name]
     if file is None:
         raise DataError(f"{name} come with a package and need no file: there is nothing to prepare")
-    write_arrays(Path(out) / file, official_images(name, folder)._asdict())
+    write_prepared(Path(out) / file, official_images(name, folder)._asdict())
     return Path(out) / file

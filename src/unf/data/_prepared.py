@@ -25,7 +25,7 @@ _DAMAGE = (
 )
 
 
-def read_arrays(path: Path, fields: Sequence[str]) -> list[np.ndarray]:
+def read_prepared(path: Path, fields: Sequence[str]) -> list[np.ndarray]:
     """The arrays of a prepared file.
 
     Args:
@@ -53,7 +53,7 @@ def read_arrays(path: Path, fields: Sequence[str]) -> list[np.ndarray]:
     return list(arrays.values())
 
 
-def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+def write_prepared(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write a prepared file, whole or not at all; the same arrays give the same file."""
     buffer = io.BytesIO()
     everything = {**arrays, _CHECKSUM: np.array(checksum(arrays))}

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from ._find import Folder, data_folder, find
-from ._prepared import read_arrays
+from ._prepared import read_prepared
 from ._sentences import LM1B, LM1B_ARCHIVE, python_docs, read_lm1b
 from ._subwords import BYTES, subwords
 from ._types import DataError, Text
@@ -113,7 +113,7 @@ def _make(path: Path | None, unit: str, vocabulary: int, shards: int) -> Text:
 
 
 def _read(path: Path) -> Text:
-    train, heldout, vocabulary = read_arrays(path, Text._fields)
+    train, heldout, vocabulary = read_prepared(path, Text._fields)
     if vocabulary.shape != () or vocabulary.dtype.kind not in "ui":
         raise DataError(f"{path}: vocabulary is {vocabulary.dtype}{list(vocabulary.shape)}")
     size = int(vocabulary)

@@ -55,10 +55,10 @@ def run(
         show_progress: show rates and time left on standard error.
     """
     unknown = [name for name in tasks if name not in KINDS]
-    if unknown or seeds < 1:
-        raise ValueError(
-            f"tasks {unknown} and {seeds} seeds; expected some of {list(KINDS)}, and 1"
-        )
+    if unknown:
+        raise ValueError(f"unknown tasks {unknown}; expected some of {list(KINDS)}")
+    if seeds < 1:
+        raise ValueError(f"seeds is {seeds}; expected at least 1")
     options = options or (SMALL if small else MetaTraining())
     comparisons, prepared = [], [make_task(name, folder=folder) for name in tasks]
     for name, (task, about) in zip(tasks, prepared, strict=True):

@@ -4,7 +4,7 @@ from ._estimators import OBJECTIVES, Estimate, Estimator, EvolutionStrategies, F
 from ._folder import Row
 from ._job import first_theta, meta_train
 from ._options import ESTIMATORS, MetaError, MetaTraining
-from ._problem import InnerTraining, Problem
+from ._problem import InnerTraining, Problem, training_step
 from ._train import MetaState, Metrics, advance, begin, spread
 
 __all__ = [
@@ -27,4 +27,5 @@ __all__ = [
     "first_theta",
     "meta_train",
     "spread",
+    "training_step",
 ]

@@ -5,12 +5,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from .._arrays import fill, read_arrays, write_arrays
 from .._files import write_whole
-from .._version import __version__
+from .._provenance import provenance
 from ..optim import save
 from ..tasks import Task
 from ._options import MetaError
@@ -82,8 +81,7 @@ def store(folder: Path, state: MetaState, rows: list[Row], config: dict[str, Any
     lines = [",".join(COLUMNS), *(",".join(f"{row[c]:.8g}" for c in COLUMNS) for row in rows)]
     write_whole(folder / "metrics.csv", "\n".join(lines) + "\n")
     write_arrays(_checkpoint(folder), state, {"what": "checkpoint of a meta-training"} | config)
-    origin = {**config, "trained_steps": int(state.step), "unf": __version__}
-    origin |= {"jax": jax.__version__, "device": jax.devices()[0].device_kind}
+    origin = {**config, "trained_steps": int(state.step), **provenance()}
     save(folder / "optimizer.safetensors", state.theta, **origin)
 
 

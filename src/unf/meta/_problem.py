@@ -47,8 +47,19 @@ class InnerTraining(Problem):
         self, theta: Theta, state: PyTree, *, key: PRNGKeyArray
     ) -> tuple[PyTree, Float[Array, ""]]:
         """One update on a random batch."""
-        params, memory = state
-        batch = self.task.batch(self.data, key=key)
-        loss, gradients = jax.value_and_grad(self.task.loss)(params, batch)
-        updates, memory = learned_optimizer(theta).update(gradients, memory, params)
-        return (optax.apply_updates(params, updates), memory), loss
+        return training_step(self.task, self.data, learned_optimizer(theta), state, key=key)
+
+
+def training_step(
+    task: Task,
+    examples: PyTree,
+    optimizer: optax.GradientTransformation,
+    state: PyTree,
+    *,
+    key: PRNGKeyArray,
+) -> tuple[PyTree, Float[Array, ""]]:
+    """One update of `(params, optimizer state)` on a random batch, and the loss before it."""
+    params, memory = state
+    loss, gradients = jax.value_and_grad(task.loss)(params, task.batch(examples, key=key))
+    updates, memory = optimizer.update(gradients, memory, params)
+    return (optax.apply_updates(params, updates), memory), loss

@@ -1,6 +1,5 @@
 """Meta-training: estimates and meta-updates, many to one call of one compiled function."""
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -13,8 +12,6 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from .._devices import even_mesh
 from ._estimators import Estimator, EvolutionStrategies
 from ._problem import Problem
-
-_BEGINNING = 2**32 - 1  # drawn from by no meta-step
 
 
 class MetaState(NamedTuple):
@@ -49,9 +46,11 @@ def begin(
     *,
     key: PRNGKeyArray,
 ) -> MetaState:
-    """The state before the first meta-step, with pairs of runs spread over all devices."""
-    runs_key = jax.random.fold_in(key, _BEGINNING)
-    runs = eqx.filter_jit(estimator.init)(problem, theta, key=runs_key)
+    """The state before the first meta-step, with pairs of runs spread over all devices.
+
+    The key is for the runs' first states, and not the one that `advance` is given.
+    """
+    runs = eqx.filter_jit(estimator.init)(problem, theta, key=key)
     state = MetaState(theta, optimizer.init(theta), runs, jnp.zeros((), jnp.int32))
     return spread(state, estimator)
 
@@ -68,7 +67,7 @@ def spread(state: MetaState, estimator: Estimator) -> MetaState:
     )
 
 
-@partial(eqx.filter_jit, donate="none")
+@eqx.filter_jit
 def advance(
     problem: Problem,
     estimator: Estimator,

@@ -44,7 +44,6 @@ class MatrixProducts(eqx.Module):
     right: dict[str, Float[Array, "channels rank"]]
     out: dict[str, Float[Array, "rank channels"]]
     space: WeightSpace = eqx.field(static=True)
-    channels: int = eqx.field(static=True)
     rank: int = eqx.field(static=True)
 
     def __init__(
@@ -65,7 +64,7 @@ class MatrixProducts(eqx.Module):
             rank: how many products are taken for each pair of axes, by default `channels`.
             dtype: of the matrices.
         """
-        self.space, self.channels = space, channels
+        self.space = space
         self.rank = channels if rank is None else rank
         keys = iter(jax.random.split(key, 3 * len(self._stacks)))
 

@@ -12,6 +12,9 @@ from ..spec import SpecError, flatten_params
 from ._form import DECAYS
 from ._theta import Theta
 
+Leaves = list[tuple[str, tuple[int, ...]]]
+"""Paths and shapes."""
+
 
 class LearnedState(NamedTuple):
     """What a learned optimizer remembers.
@@ -135,33 +138,31 @@ def _check(theta: Theta, params: PyTree) -> None:
                 got=f"{jnp.result_type(leaf)}",
                 remedy="leave it out with optax.masked",
             )
-    if theta.space is None:
-        return
-    wanted = [(leaf.path, leaf.shape) for leaf in theta.space.leaves]
-    if found == wanted:
-        return
-    missing = [path for path, shape in wanted if (path, shape) not in found]
-    extra = [path for path, shape in found if (path, shape) not in wanted]
-    path = (missing or extra or [found[0][0]])[0]
-    raise SpecError(
-        f"the optimizer was made for another weight space ({len(wanted)} tensors, "
-        f"these are {len(found)})",
-        path=path,
-        expected=dict(wanted).get(path, "no such leaf"),
-        got=dict(found).get(path, "no such leaf"),
-        remedy="make one for these weights with unf.optim.init_theta, or use a 'deepset', which "
-        "works on any",
-    )
+    if theta.space is not None:
+        wanted = [(leaf.path, leaf.shape) for leaf in theta.space.leaves]
+        remedy = (
+            "make one for these weights with unf.optim.init_theta, or use a 'deepset', which "
+            "works on any"
+        )
+        _compare(found, wanted, "the optimizer was made for another weight space", remedy)
 
 
 def _check_gradients(gradients: PyTree, params: PyTree) -> None:
     found, wanted = flatten_params(gradients)[0], flatten_params(params)[0]
+    _compare(found, wanted, "gradients that do not fit the parameters")
+
+
+def _compare(found: Leaves, wanted: Leaves, message: str, remedy: str | None = None) -> None:
+    """Say which is the first leaf that is missing, has another shape, or should not be there."""
     if found == wanted:
         return
-    path = next(iter([p for p, shape in wanted if (p, shape) not in found] or [found[0][0]]))
+    differ = [path for path, shape in wanted if (path, shape) not in found]
+    differ += [path for path, shape in found if (path, shape) not in wanted]
+    path = (differ or [found[0][0]])[0]
     raise SpecError(
-        "gradients that do not fit the parameters",
+        message,
         path=path,
         expected=dict(wanted).get(path, "no such leaf"),
         got=dict(found).get(path, "no such leaf"),
+        remedy=remedy,
     )

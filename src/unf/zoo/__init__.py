@@ -5,9 +5,10 @@ zoo = unf.zoo.Zoo("out/zoo")
 zoo.weights(), zoo.success, zoo.choices["learning_rate"]
 """
 
+from .._option import option
 from ._build import build
 from ._errors import ZooError
-from ._recipe import Choices, Recipe, log_uniform, option
+from ._recipe import Choices, Recipe, log_uniform
 from ._recipes import RECIPES, SmallCNNZoo, TinyRNN
 from ._show import draw, sample_sums
 from ._store import Status

@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
+from .._option import option
 from ..data import load_images
 from ..spec import WeightSpace
 from ..tasks import Addition, Labelled, Problems, SmallCNN
-from ._recipe import Choices, Recipe, log_uniform, option
+from ._recipe import Choices, Recipe, log_uniform
 
 _MEASURED_AT_ONCE = 500
 

@@ -1,16 +1,14 @@
 """A comparison of optimizers on one task, and the file that holds it."""
 
 import dataclasses
-import datetime
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from ..._progress import Progress
-from ..._version import __version__
+from ..._provenance import provenance
 from ...optim import Theta, learned_optimizer
 from ...tasks import Task
 from .._scores import summary
@@ -56,10 +54,7 @@ class Comparison:
                 name: {part: np.round(x, 6).tolist() for part, x in curves._asdict().items()}
                 for name, curves in self.curves.items()
             },
-            "unf": __version__,
-            "jax": jax.__version__,
-            "device": jax.devices()[0].device_kind,
-            "date": datetime.date.today().isoformat(),
+            **provenance(),
         }
         return json.dumps(record)
 

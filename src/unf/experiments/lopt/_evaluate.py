@@ -10,6 +10,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
 
+from ...meta import training_step
 from ...tasks import Data, Task
 
 Keys = Key[Array, " networks"]
@@ -142,10 +143,7 @@ def _curves(
     optimizer = make(options)
 
     def step(state: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Array]:
-        params, memory = state
-        loss, gradients = jax.value_and_grad(task.loss)(params, task.batch(data.train, key=key))
-        updates, memory = optimizer.update(gradients, memory, params)
-        return (optax.apply_updates(params, updates), memory), loss
+        return training_step(task, data.train, optimizer, state, key=key)
 
     def part(
         state: PyTree, key: PRNGKeyArray, steps: int = each

@@ -46,18 +46,20 @@ def make_task(
     for option in options:
         if option not in known:
             raise ValueError(f"the task {name!r} has no option {option}; it has {sorted(known)}")
+
+    def with_data(**dataset: str) -> Any:
+        task = kind(**{"folder": folder, **dataset, **options})
+        task.data()  # to know now if it is missing; it is read once
+        return task
+
     if dataset != "auto":
-        task = kind(**{"dataset": dataset, "folder": folder, **options})
-        task.data()
-        return task, f"data: {dataset}"
-    task: Any = kind(**{"folder": folder, **options})
+        return with_data(dataset=dataset), f"data: {dataset}"
     try:
-        task.data()
+        task = with_data()
         return task, f"data: {task.dataset}"
     except MissingDataError as error:
         if folder or os.environ.get("UNF_DATA"):
             raise
         built_in = BUILT_IN["images" if issubclass(kind, ImageTask) else "text"]
-        task = kind(**{"dataset": built_in, "folder": folder, **options})
-        task.data()
-        return task, f"data: {built_in}, which needs no file, in place of the paper's ({error})"
+        about = f"data: {built_in}, which needs no file, in place of the paper's ({error})"
+        return with_data(dataset=built_in), about

@@ -6,9 +6,9 @@ from typing import Any
 
 from jaxtyping import PRNGKeyArray
 
+from ..._option import option
 from ...models import InvariantDeepSet, InvariantUNF, StatNN
 from ...spec import WeightSpace
-from ...zoo import option
 
 Predictor = InvariantUNF | InvariantDeepSet | StatNN
 

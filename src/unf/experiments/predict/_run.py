@@ -1,10 +1,8 @@
 """One experiment: train predictors on a zoo, test them once, write down everything."""
 
 import dataclasses
-import datetime
 import json
 import os
-import platform
 import time
 from functools import partial
 from pathlib import Path
@@ -17,7 +15,7 @@ from jaxtyping import Float, Int, PyTree
 
 from ..._files import write_whole
 from ..._progress import Progress
-from ..._version import __version__
+from ..._provenance import provenance
 from ...models import load_model, save_model
 from ...spec import WeightSpace
 from ...zoo import Zoo, ZooError
@@ -67,11 +65,7 @@ class Report:
             "tau_mean": float(self.tau.mean()),
             "tau_standard_error": standard_error(self.tau),
             "best_valid_tau": np.nanmax(self.valid_tau, axis=0),
-            "unf": __version__,
-            "jax": jax.__version__,
-            "device": jax.devices()[0].device_kind,
-            "machine": platform.machine(),
-            "date": datetime.date.today().isoformat(),
+            **provenance(),
         }
         fields = [
             f"{json.dumps(k)}: {json.dumps(v, allow_nan=False)}" for k, v in _plain(record).items()
