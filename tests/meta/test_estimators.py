@@ -130,6 +130,16 @@ def test_pairs_cover_the_horizon_and_begin_again_at_its_end():
         np.testing.assert_array_equal(noise == 0, clock == 0)
 
 
+def test_an_unroll_that_was_cut_short_has_no_final_loss():
+    """Pairs 1 to 3 begin within the horizon; only pair 0 has gone through all of it."""
+    estimator = EvolutionStrategies(20, window=5, pairs=4, objective="final")
+    runs, slopes = estimator.init(Quadratic(), THETA, key=KEY), []
+    for i in range(4):
+        found, runs = estimator.estimate(Quadratic(), THETA, runs, key=jax.random.key(i))
+        slopes.append(float(found.gradient["rate"]))
+    assert slopes[:3] == [0, 0, 0] and slopes[3] != 0
+
+
 class Explodes(Problem):
     """Runs that began with a bad key are lost at once; the others are those of `Quadratic`."""
 
