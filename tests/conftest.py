@@ -8,6 +8,8 @@ import jaxtyping
 jaxtyping.install_import_hook("unf", "beartype.beartype")
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# Most of the suite's time is XLA's; what it would optimize away runs for milliseconds here.
+jax.config.update("jax_disable_most_optimizations", True)
 # What one worker has compiled, the others need not.
 jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parent.parent / ".jax_cache"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

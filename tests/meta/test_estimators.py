@@ -16,7 +16,7 @@ class Quadratic(Problem):
     def init(self, theta, *, key):
         return 1 + 0.1 * jax.random.normal(key, (3,))
 
-    def step(self, theta, state, *, key):
+    def step(self, theta, state, key):
         curvature = jnp.array([1.0, 0.3, 0.1])
         gradient = curvature * state + 0.05 * jax.random.normal(key, (3,))
         state = state - jnp.exp(theta["rate"]) * gradient
@@ -35,7 +35,7 @@ class InfluenceBalancing(Problem):
     def init(self, theta, *, key):
         return jnp.ones(self.size)
 
-    def step(self, theta, state, *, key):
+    def step(self, theta, state, key):
         signs = jnp.where(jnp.arange(self.size) < self.positive, 1.0, -1.0)
         state = 0.5 * state + 0.5 * jnp.append(state[1:], 0.0) + signs * theta
         return state, 0.5 * (state[0] - 1) ** 2
@@ -104,7 +104,7 @@ def test_full_unroll_is_the_gradient():
         first, rest = jax.random.split(jax.random.split(KEY, 1)[0])
         state, losses = Quadratic().init(theta, key=first), []
         for key in jax.random.split(rest, 7):
-            state, loss = Quadratic().step(theta, state, key=key)
+            state, loss = Quadratic().step(theta, state, key)
             losses.append(loss)
         return jnp.mean(jnp.stack(losses))
 
@@ -149,9 +149,9 @@ class Explodes(Problem):
         bad = jax.random.bernoulli(key, 0.5)
         return Quadratic().init(theta, key=key), bad
 
-    def step(self, theta, state, *, key):
+    def step(self, theta, state, key):
         inner, bad = state
-        inner, loss = Quadratic().step(theta, inner, key=key)
+        inner, loss = Quadratic().step(theta, inner, key)
         return (inner, bad), jnp.where(bad, {"nan": jnp.nan, "huge": 1e12}[self.how], loss)
 
 
@@ -197,7 +197,7 @@ class Cliff(Problem):
     def init(self, theta, *, key):
         return jnp.zeros(())
 
-    def step(self, theta, state, *, key):
+    def step(self, theta, state, key):
         return state, jnp.where(theta > 0, jnp.inf, 0.0)
 
 

@@ -85,12 +85,15 @@ def _add_task(parser: Any) -> None:
         "--data", "--data-folder", default=None, metavar="DIR", help="none: what UNF_DATA names"
     )
     parser.add_argument("--batch-size", type=int, default=None, help="none: the paper's")
+    parser.add_argument(
+        "--dtype", default=None, help="of convolutions; none: bfloat16 on accelerators, else float32"
+    )
     parser.add_argument("--vocabulary", type=int, default=None, help="subwords; none: 4096")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 
 
 def _task(options: argparse.Namespace) -> Any:
-    given = {name: getattr(options, name) for name in ("batch_size", "vocabulary")}
+    given = {name: getattr(options, name) for name in ("batch_size", "dtype", "vocabulary")}
     try:
         task, about = make_task(
             options.task,

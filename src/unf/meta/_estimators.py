@@ -155,11 +155,10 @@ class EvolutionStrategies(Estimator):
         noise_key, step_key, fresh_key = jax.random.split(key, 3)
         added = _normal_like(theta, noise_key, self.sigma)
         both = jax.tree.map(lambda t, x: jnp.stack([t + x, t - x]), theta, added)
-        step_keys = jax.random.split(step_key, self.window)
+        drawn = jax.vmap(lambda k: problem.draw(key=k))(jax.random.split(step_key, self.window))
 
         def run(moved: Any, state: PyTree) -> tuple[PyTree, Array]:
-            step = lambda s, k: problem.step(moved, s, key=k)  # noqa: E731
-            return jax.lax.scan(step, state, step_keys)
+            return jax.lax.scan(lambda s, d: problem.step(moved, s, d), state, drawn)
 
         states, losses = jax.vmap(run)(both, pair.states)
         limit = self.max_loss.astype(losses.dtype)
@@ -226,7 +225,7 @@ class FullUnroll(Estimator):
 
         def objective(theta: Any, key: PRNGKeyArray) -> tuple[Array, Array]:
             first, rest = jax.random.split(key)
-            step = jax.checkpoint(lambda s, k: problem.step(theta, s, key=k))
+            step = jax.checkpoint(lambda s, k: problem.step(theta, s, problem.draw(key=k)))
             keys = jax.random.split(rest, self.horizon)
             _, losses = jax.lax.scan(step, problem.init(theta, key=first), keys)
             chosen = jnp.mean(losses) if self.objective == "mean" else losses[-1]

@@ -22,9 +22,16 @@ class Problem(eqx.Module):
     def init(self, theta: Any, *, key: PRNGKeyArray) -> PyTree:
         """A first state."""
 
+    def draw(self, *, key: PRNGKeyArray) -> PyTree:
+        """What a step is given by chance: by default its key.
+
+        The steps of a window are drawn at once, which is faster than one by one.
+        """
+        return key
+
     @abstractmethod
     def step(
-        self, theta: Any, state: PyTree, *, key: PRNGKeyArray
+        self, theta: Any, state: PyTree, drawn: PyTree
     ) -> tuple[PyTree, Float[Array, ""]]:
         """The next state, and the loss on the way there."""
 
@@ -43,23 +50,22 @@ class InnerTraining(Problem):
         params = self.task.init(key=key)
         return params, learned_optimizer(theta).init(params)
 
+    def draw(self, *, key: PRNGKeyArray) -> PyTree:
+        """A random batch."""
+        return self.task.batch(self.data, key=key)
+
     def step(
-        self, theta: Theta, state: PyTree, *, key: PRNGKeyArray
+        self, theta: Theta, state: PyTree, drawn: PyTree
     ) -> tuple[PyTree, Float[Array, ""]]:
-        """One update on a random batch."""
-        return training_step(self.task, self.data, learned_optimizer(theta), state, key=key)
+        """One update on a batch."""
+        return training_step(self.task, learned_optimizer(theta), state, drawn)
 
 
 def training_step(
-    task: Task,
-    examples: PyTree,
-    optimizer: optax.GradientTransformation,
-    state: PyTree,
-    *,
-    key: PRNGKeyArray,
+    task: Task, optimizer: optax.GradientTransformation, state: PyTree, batch: PyTree
 ) -> tuple[PyTree, Float[Array, ""]]:
-    """One update of `(params, optimizer state)` on a random batch, and the loss before it."""
+    """One update of `(params, optimizer state)` on a batch, and the loss before it."""
     params, memory = state
-    loss, gradients = jax.value_and_grad(task.loss)(params, task.batch(examples, key=key))
+    loss, gradients = jax.value_and_grad(task.loss)(params, batch)
     updates, memory = optimizer.update(gradients, memory, params)
     return (optax.apply_updates(params, updates), memory), loss

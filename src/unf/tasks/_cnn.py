@@ -20,9 +20,15 @@ class CNNTask(ImageTask):
     dataset: str = "cifar10"
     channels: tuple[int, int] = (16, 32)
     first_stride: int = 1
+    dtype: str = "float32"
 
     name: ClassVar[str] = "cnn"
     spatial: ClassVar[tuple[str, ...]] = ("h0", "w0", "h1", "w1")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.dtype not in ("float32", "bfloat16"):
+            raise ValueError(f"dtype is {self.dtype!r}; expected float32 or bfloat16")
 
     def init(self, *, key: PRNGKeyArray) -> PyTree:
         """Truncated normal weights, zero biases."""
@@ -37,11 +43,12 @@ class CNNTask(ImageTask):
         }
 
     def loss(self, params: PyTree, batch: Labelled) -> Float[Array, ""]:
-        """Cross entropy."""
-        x: Array = convolve(batch.images, params["k0"], stride=self.first_stride)
-        x = jax.nn.relu(add(x, params["b0"]))
-        x = jax.nn.relu(add(convolve(x, params["k1"], stride=1), params["b1"]))
-        x = jnp.mean(x, axis=(1, 2))
+        """Cross entropy; the convolutions are made in `dtype`."""
+        k0, b0, k1, b1 = (params[name].astype(self.dtype) for name in ("k0", "b0", "k1", "b1"))
+        x: Array = convolve(batch.images.astype(self.dtype), k0, stride=self.first_stride)
+        x = jax.nn.relu(add(x, b0))
+        x = jax.nn.relu(add(convolve(x, k1, stride=1), b1))
+        x = jnp.mean(x.astype(jnp.float32), axis=(1, 2))
         return cross_entropy(add(x @ params["w"], params["b"]), batch.classes)
 
     @cached_property

@@ -2,14 +2,46 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ..spec import WeightSpace
 from ._task import TextTask, add, truncated_normal
+
+
+States = Float[Array, "time batch hidden"]
+
+
+@jax.custom_vjp
+def recur(inputs: States, kernel: Float[Array, "hidden hidden"], first: Array) -> States:
+    """The states sₜ = relu(xₜ + sₜ₋₁ W) of a recurrence.
+
+    Its gradient by W is one product over all times, where differentiating a scan makes one each.
+    """
+    return _recur(inputs, kernel, first)[0]
+
+
+def _recur(inputs: States, kernel: Array, first: Array) -> tuple[States, Any]:
+    states = [first]
+    for x in inputs:
+        states.append(jax.nn.relu(x + states[-1] @ kernel))
+    return jnp.stack(states[1:]), (jnp.stack(states), kernel)
+
+
+def _recur_back(kept: tuple[Array, Array], given: States) -> tuple[States, Array, Array]:
+    states, kernel = kept
+    found, later = [], jnp.zeros_like(states[0])
+    for state, at_state in zip(states[:0:-1], given[::-1], strict=True):
+        found.append(jnp.where(state > 0, at_state + later, 0))
+        later = found[-1] @ kernel.T
+    at_inputs = jnp.stack(found[::-1])
+    return at_inputs, jnp.einsum("tbh,tbg->hg", states[:-1], at_inputs), later
+
+
+recur.defvjp(_recur, _recur_back)
 
 
 @dataclass(frozen=True)
@@ -40,12 +72,7 @@ class RNNTask(TextTask):
         """Scores of the next symbol at every place."""
         read = add(params["embed"][symbols.T] @ params["in_w"], params["in_b"])
         first = jnp.broadcast_to(params["initial_state"], (len(symbols), self.hidden))
-
-        def step(state: Array, x: Array) -> tuple[Array, Array]:
-            state = jax.nn.relu(add(x + state @ params["rec_w"], params["rec_b"]))
-            return state, state
-
-        _, states = jax.lax.scan(step, first, read)
+        states = recur(add(read, params["rec_b"]), params["rec_w"], first)
         return jnp.swapaxes(add(states @ params["out_w"], params["out_b"]), 0, 1)
 
     @cached_property

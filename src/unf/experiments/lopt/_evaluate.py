@@ -143,7 +143,7 @@ def _curves(
     optimizer = make(options)
 
     def step(state: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Array]:
-        return training_step(task, data.train, optimizer, state, key=key)
+        return training_step(task, optimizer, state, task.batch(data.train, key=key))
 
     def part(
         state: PyTree, key: PRNGKeyArray, steps: int = each

@@ -4,6 +4,8 @@ import dataclasses
 import os
 from typing import Any
 
+import jax
+
 from ...data import MissingDataError
 from ...meta import MetaTraining
 from ...tasks import TASKS, ImageTask, Task
@@ -30,7 +32,7 @@ def make_task(
         name: one of `unf.tasks.TASKS`.
         dataset: which data, or "auto".
         folder: where data are, by default what the variable UNF_DATA names.
-        options: fields of the task.
+        options: fields of the task; a `dtype` is by default bfloat16 on accelerators.
 
     Returns:
         The task, and what to tell people about its data.
@@ -46,6 +48,9 @@ def make_task(
     for option in options:
         if option not in known:
             raise ValueError(f"the task {name!r} has no option {option}; it has {sorted(known)}")
+
+    if "dtype" in known and jax.default_backend() != "cpu":
+        options = {"dtype": "bfloat16", **options}
 
     def with_data(**dataset: str) -> Any:
         task = kind(**{"folder": folder, **dataset, **options})
