@@ -16,6 +16,7 @@ from unf.experiments.lopt import (
     GRIDS,
     Comparison,
     Curves,
+    Pace,
     at_edge,
     compare,
     draw_comparisons,
@@ -129,9 +130,13 @@ def test_figure_2_from_nothing(tmp_path, monkeypatch):
     result = figure2.run(tmp_path, **run, show_progress=False)
     assert (tmp_path / "figure2.png").exists() and "digits" in said[0]
     assert set(result.comparisons[0].curves) == {"sgdm", "adam", "sgdm-tuned"}
-    before = (tmp_path / "mlp" / "sgdm" / "metrics.csv").read_text()
+    assert result.comparisons[0].notes["sgdm"]["meta-steps"] == TINY.steps
+    files = [tmp_path / "mlp" / "sgdm" / "metrics.csv", tmp_path / "mlp.json"]
+    before = [(file.read_bytes(), file.stat().st_mtime) for file in files]
     figure2.run(tmp_path, **run, show_progress=False)
-    assert (tmp_path / "mlp" / "sgdm" / "metrics.csv").read_text() == before
+    assert [(file.read_bytes(), file.stat().st_mtime) for file in files] == before
+    figure2.run(tmp_path, **(run | {"seeds": 3}), show_progress=False)
+    assert json.loads(files[1].read_text())["seeds"] == [0, 1, 2]
     with pytest.raises(ValueError, match=r"tasks \['gan'\]"):
         figure2.run(tmp_path, tasks=("gan",))
 
@@ -170,6 +175,8 @@ def test_commands(tmp_path, capsys, monkeypatch):
     assert "--seeds is 0" in capsys.readouterr().err
     assert main(["reproduce", "figure2", "--tasks", "gan"]) == 1
     assert "expected some of ['mlp'" in capsys.readouterr().err
+    assert main(["reproduce", "figure2", "--steps", "mlp=many"]) == 1
+    assert "--steps is 'mlp=many'" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="0"):
         main(["lopt", "train", "--help"])
     assert "(default: 50000)" in capsys.readouterr().out
@@ -193,3 +200,14 @@ def test_reproduce_table_2(capsys, monkeypatch):
     monkeypatch.setattr(table2, "run", lambda: rows)  # made by the test above
     assert main(["reproduce", "table2"]) == 0
     assert "| CNN on CIFAR-10 | 7,369 | 2,788 | 41,603 |" in capsys.readouterr().out
+
+
+def test_pace_is_a_median_over_calls(monkeypatch):
+    """Compilation is in the first call, a checkpoint in the fourth."""
+    clock = iter([60.0, 61.0, 62.0, 72.0, 73.0])
+    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
+    pace = Pace(MetaTraining(pairs=3, window=5))
+    assert pace.rate is None
+    for step in (10, 20, 30, 40, 44):
+        pace({"step": step})
+    assert pace.rate == pytest.approx((10 + 4) / 2 * 2 * 3 * 5)

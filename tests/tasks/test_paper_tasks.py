@@ -9,7 +9,8 @@ import pytest
 
 import unf
 from unf.data import DataError
-from unf.tasks import TASKS, Data, MLPTask, RNNTask, Task, check_finite
+from unf.tasks import TASKS, CNNTask, Data, MLPTask, RNNTask, Task, check_finite
+from unf.tasks._convolution import convolve
 
 KEY = jax.random.key(0)
 SMALL = {
@@ -77,6 +78,51 @@ def test_the_recurrence_begins_as_the_identity():
     np.testing.assert_array_equal(params["rec_w"], np.eye(6))
 
 
+def test_the_recurrences_gradient_is_that_of_a_scan():
+    shapes = {"embed": (9, 4), "in_w": (4, 6), "rec_w": (6, 6), "out_w": (6, 9),
+              "in_b": (6,), "rec_b": (6,), "out_b": (9,), "initial_state": (1, 6)}  # fmt: skip
+    keys = dict(zip(shapes, jax.random.split(KEY, len(shapes)), strict=True))
+    params = {name: jax.random.normal(keys[name], shape) for name, shape in shapes.items()}
+    symbols = jax.random.randint(KEY, (3, 6), 0, 9)
+    task = RNNTask(**SMALL["rnn"])
+
+    def scanned(params, symbols):
+        def step(state, symbol):
+            x = params["embed"][symbol] @ params["in_w"] + params["in_b"][None]
+            state = jax.nn.relu(x + state @ params["rec_w"] + params["rec_b"][None])
+            return state, state @ params["out_w"] + params["out_b"][None]
+
+        first = jnp.broadcast_to(params["initial_state"], (3, 6))
+        return jnp.swapaxes(jax.lax.scan(step, first, symbols.T)[1], 0, 1)
+
+    loss = lambda f: jax.jit(jax.grad(lambda p: jnp.mean(jnp.sin(f(p, symbols)))))  # noqa: E731
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12),
+        loss(task.logits)(params),
+        loss(scanned)(params),
+    )
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_products_by_rows_are_a_convolution(stride):
+    x, kernel = jax.random.normal(KEY, (2, 6, 8, 3)), jax.random.normal(KEY, (3, 3, 3, 5))
+    true = jax.lax.conv_general_dilated(
+        x, kernel, (stride, stride), [(1, 1), (1, 1)], dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+    np.testing.assert_allclose(convolve(x, kernel, stride), true, rtol=1e-10, atol=1e-12)
+
+
+def test_half_precision_is_near():
+    """Sums over 128 images in half precision would be far off."""
+    options = SMALL["cnn"] | {"batch_size": 128}
+    both = [CNNTask(**options, dtype=dtype) for dtype in ("float32", "bfloat16")]
+    params, batch = both[0].init(key=KEY), both[0].batch(both[0].data().train, key=KEY)
+    wide, half = (jax.jit(jax.grad(task.loss))(params, batch) for task in both)
+    for a, b in zip(jax.tree.leaves(wide), jax.tree.leaves(half), strict=True):
+        assert b.dtype == jnp.float32
+        assert np.linalg.norm(a - b) < 0.1 * np.linalg.norm(a)
+
+
 @dataclasses.dataclass(frozen=True)
 class Line(Task):
     """A task of four methods, whose weight space is read off its loss."""
@@ -104,6 +150,7 @@ def test_a_new_task_needs_four_methods():
     ("name", "options", "message"),
     [
         ("mlp", {"batch_size": 0}, "batch_size is 0; expected at least 1"),
+        ("cnn", {"dtype": "int8"}, "dtype is 'int8'; expected float32 or bfloat16"),
         ("rnn", {"length": -1}, "length is -1; expected at least 1"),
         ("transformer", {"num_heads": 5}, "num_heads is 5; expected a divisor of 32"),
     ],

@@ -12,6 +12,7 @@ from ..experiments.lopt import (
     GRIDS,
     SMALL,
     Comparison,
+    Pace,
     compare,
     draw_comparisons,
     evaluate,
@@ -86,7 +87,9 @@ def _add_task(parser: Any) -> None:
     )
     parser.add_argument("--batch-size", type=int, default=None, help="none: the paper's")
     parser.add_argument(
-        "--dtype", default=None, help="of convolutions; none: bfloat16 on accelerators, else float32"
+        "--dtype",
+        default=None,
+        help="of convolutions; none: bfloat16 on accelerators",
     )
     parser.add_argument("--vocabulary", type=int, default=None, help="subwords; none: 4096")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
@@ -117,6 +120,14 @@ def _train(options: argparse.Namespace) -> int:
     out = options.out or Path("out/lopt") / name
     if options.tensorboard:
         require(["tensorboardX"], "tensorboard")
+    pace = Pace(settings)
+    board = _tensorboard(out) if options.tensorboard else None
+
+    def watch(row: Row) -> None:
+        pace(row)
+        if board is not None:
+            board(row)
+
     try:
         theta = meta_train(
             task,
@@ -125,7 +136,7 @@ def _train(options: argparse.Namespace) -> int:
             settings,
             seed=options.seed,
             resume=options.resume,
-            on_metrics=_tensorboard(out) if options.tensorboard else None,
+            on_metrics=watch,
             show_progress=not options.quiet,
         )
     except KeyboardInterrupt:
@@ -140,6 +151,8 @@ def _train(options: argparse.Namespace) -> int:
     print(f"loss of 5 fresh networks over the last tenth of {steps} steps:")
     print(f"  {before:.4f} with the optimizer that meta-training began with")
     print(f"  {after:.4f} with the one it ended with")
+    if pace.rate:
+        print(f"{pace.rate:,.0f} trajectory-steps/s, the median over calls")
     print(f"{out / 'optimizer.safetensors'}: {theta}")
     return 0
 

@@ -38,6 +38,12 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the zoo, or of meta-training")
     parser.add_argument("--seeds", type=int, default=None, help="predictors, or networks")
     parser.add_argument("--tasks", default=",".join(figure2.KINDS), help="panels of figure2")
+    parser.add_argument(
+        "--steps",
+        default=None,
+        metavar="N",
+        help="meta-steps of figure2: a number, or by task as mlp=50000,cnn=1000",
+    )
     parser.add_argument("--data", "--data-folder", default=None, metavar="DIR", help="for figure2")
     parser.add_argument("--out", type=Path, default=None, metavar="DIR", help="for results")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
@@ -68,10 +74,12 @@ def _table2(options: argparse.Namespace, out: Path) -> str:
 
 def _figure2(options: argparse.Namespace, out: Path) -> Any:
     require(["matplotlib"], "plots")
+    tasks = tuple(options.tasks.split(","))
     try:
         return figure2.run(
             out,
-            tasks=tuple(options.tasks.split(",")),
+            tasks=tasks,
+            steps=_steps(options.steps, tasks),
             small=options.small,
             folder=options.data,
             seed=options.seed,
@@ -83,3 +91,20 @@ def _figure2(options: argparse.Namespace, out: Path) -> Any:
         raise
     except ValueError as error:
         raise OptionError(str(error)) from error
+
+
+def _steps(text: str | None, tasks: tuple[str, ...]) -> dict[str, int]:
+    """Meta-steps by task, from a number for all or from `task=number,…`."""
+    if text is None:
+        return {}
+    pairs = (
+        [part.split("=") for part in text.split(",")]
+        if "=" in text
+        else [(task, text) for task in tasks]
+    )
+    try:
+        return {task: int(steps) for task, steps in pairs}
+    except ValueError:
+        raise OptionError(
+            f"--steps is {text!r}; expected a number, or tasks with numbers as mlp=50000,cnn=1000"
+        ) from None

@@ -1,12 +1,14 @@
 """Figure 2: training curves of meta-trained optimizers on four tasks (§4.2)."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from .._files import write_whole
 from ..meta import MetaTraining, meta_train
-from .lopt import SMALL, Comparison, compare, draw_comparisons, make_task
+from ..tasks import Task
+from .lopt import SMALL, Comparison, Pace, compare, draw_comparisons, make_task
 
 KINDS = {
     "mlp": ("sgdm", "deepset", "unf"),
@@ -34,6 +36,7 @@ def run(
     *,
     tasks: tuple[str, ...] = tuple(KINDS),
     options: MetaTraining | None = None,
+    steps: Mapping[str, int] | None = None,
     small: bool = False,
     folder: str | None = None,
     seed: int = 0,
@@ -44,9 +47,10 @@ def run(
     """Meta-train what is not trained yet, evaluate, draw.
 
     Args:
-        out: folder for everything; what is meta-trained there is not trained again.
+        out: folder for everything; what is meta-trained or evaluated there is not done again.
         tasks: the panels.
         options: of meta-training, by default the paper's.
+        steps: meta-steps by task, for those that shall have others than `options` says.
         small: a version for CPUs.
         folder: where data are, by default what the variable UNF_DATA names.
         seed: of meta-training.
@@ -54,7 +58,7 @@ def run(
         announce: is told about data.
         show_progress: show rates and time left on standard error.
     """
-    unknown = [name for name in tasks if name not in KINDS]
+    unknown = [name for name in (*tasks, *(steps or {})) if name not in KINDS]
     if unknown:
         raise ValueError(f"unknown tasks {unknown}; expected some of {list(KINDS)}")
     if seeds < 1:
@@ -63,19 +67,44 @@ def run(
     comparisons, prepared = [], [make_task(name, folder=folder) for name in tasks]
     for name, (task, about) in zip(tasks, prepared, strict=True):
         announce(f"{name}: {about}")
-        thetas, notes = {}, {}
-        for kind in KINDS[name]:
-            thetas[kind] = meta_train(
-                task, kind, out / name / kind, options, seed=seed, resume=True,
-                show_progress=show_progress,
-            )  # fmt: skip
-            notes[kind] = {"meta-steps": options.steps}
-        horizon = options.horizon or task.horizon
-        comparison = compare(
-            task, thetas, horizon=horizon, seeds=range(seeds), notes=notes,
-            show_progress=show_progress,
-        )  # fmt: skip
-        write_whole(out / f"{name}.json", comparison.to_json())
-        comparisons.append(comparison)
+        chosen = dataclasses.replace(options, steps=(steps or {}).get(name, options.steps))
+        comparisons.append(_panel(task, out, chosen, seed, range(seeds), show_progress))
         draw_comparisons(comparisons, out / "figure2.png")
     return Result(comparisons, out)
+
+
+def _panel(
+    task: Task, out: Path, options: MetaTraining, seed: int, seeds: range, show_progress: bool
+) -> Comparison:
+    thetas: dict[str, Any] = {}
+    notes: dict[str, dict[str, Any]] = {}
+    for kind in KINDS[task.name]:
+        pace = Pace(options)
+        thetas[kind] = meta_train(
+            task, kind, out / task.name / kind, options, seed=seed, resume=True,
+            on_metrics=pace, show_progress=show_progress,
+        )  # fmt: skip
+        notes[kind] = {"meta-steps": options.steps}
+        if pace.rate:
+            notes[kind]["trajectory-steps/s"] = round(pace.rate)
+    file, horizon = out / f"{task.name}.json", options.horizon or task.horizon
+    known = _known(file, seeds, [out / task.name / kind for kind in thetas])
+    if known is not None:
+        return known
+    comparison = compare(
+        task, thetas, horizon=horizon, seeds=seeds, notes=notes, show_progress=show_progress
+    )
+    write_whole(file, comparison.to_json())
+    return comparison
+
+
+def _known(file: Path, seeds: range, folders: list[Path]) -> Comparison | None:
+    """The evaluation of an earlier call, if there was one of these seeds after meta-training."""
+    trained = [folder / "optimizer.safetensors" for folder in folders]
+    if not file.exists() or any(x.stat().st_mtime > file.stat().st_mtime for x in trained):
+        return None
+    try:
+        found = Comparison.from_json(file.read_text())
+    except ValueError:
+        return None
+    return found if found.seeds == list(seeds) else None

@@ -77,12 +77,15 @@ def restore(folder: Path, state: MetaState) -> tuple[MetaState, list[Row]]:
 
 
 def store(folder: Path, state: MetaState, rows: list[Row], config: dict[str, Any]) -> None:
-    """Write metrics, checkpoint and optimizer, each whole or not at all."""
+    """Write metrics, optimizer and checkpoint, each whole or not at all.
+
+    The checkpoint is last: where it is, the others are as new.
+    """
     lines = [",".join(COLUMNS), *(",".join(f"{row[c]:.8g}" for c in COLUMNS) for row in rows)]
     write_whole(folder / "metrics.csv", "\n".join(lines) + "\n")
-    write_arrays(_checkpoint(folder), state, {"what": "checkpoint of a meta-training"} | config)
     origin = {**config, "trained_steps": int(state.step), **provenance()}
     save(folder / "optimizer.safetensors", state.theta, **origin)
+    write_arrays(_checkpoint(folder), state, {"what": "checkpoint of a meta-training"} | config)
 
 
 def make_row(state: MetaState, metrics: Metrics, count: int) -> Row:

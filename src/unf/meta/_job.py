@@ -73,8 +73,10 @@ def meta_train(
     theta = first_theta(task, kind, options, seed=seed)
     state = begin(problem, estimator, optimizer, theta, key=keys.runs)
     state, rows = restore(folder, state)
+    if int(state.step) == options.steps:
+        return state.theta
     state = spread(state, estimator)
-    per_call = steps_per_call or (10 if jax.default_backend() == "cpu" else 100)
+    per_call = steps_per_call or (10 if jax.default_backend() == "cpu" else 25)
     label, first, saved = f"{kind} on {task.name}", int(state.step), time.monotonic()
     with Progress(
         label, options.steps, unit="meta-steps", done=first, show=show_progress

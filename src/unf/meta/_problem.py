@@ -30,9 +30,7 @@ class Problem(eqx.Module):
         return key
 
     @abstractmethod
-    def step(
-        self, theta: Any, state: PyTree, drawn: PyTree
-    ) -> tuple[PyTree, Float[Array, ""]]:
+    def step(self, theta: Any, state: PyTree, drawn: PyTree) -> tuple[PyTree, Float[Array, ""]]:
         """The next state, and the loss on the way there."""
 
 
@@ -54,9 +52,7 @@ class InnerTraining(Problem):
         """A random batch."""
         return self.task.batch(self.data, key=key)
 
-    def step(
-        self, theta: Theta, state: PyTree, drawn: PyTree
-    ) -> tuple[PyTree, Float[Array, ""]]:
+    def step(self, theta: Theta, state: PyTree, drawn: PyTree) -> tuple[PyTree, Float[Array, ""]]:
         """One update on a batch."""
         return training_step(self.task, learned_optimizer(theta), state, drawn)
 

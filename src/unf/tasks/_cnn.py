@@ -43,12 +43,13 @@ class CNNTask(ImageTask):
         }
 
     def loss(self, params: PyTree, batch: Labelled) -> Float[Array, ""]:
-        """Cross entropy; the convolutions are made in `dtype`."""
-        k0, b0, k1, b1 = (params[name].astype(self.dtype) for name in ("k0", "b0", "k1", "b1"))
-        x: Array = convolve(batch.images.astype(self.dtype), k0, stride=self.first_stride)
-        x = jax.nn.relu(add(x, b0))
-        x = jax.nn.relu(add(convolve(x, k1, stride=1), b1))
-        x = jnp.mean(x.astype(jnp.float32), axis=(1, 2))
+        """Cross entropy; the products of convolutions are made in `dtype`."""
+        x: Array = batch.images
+        for i, stride in enumerate((self.first_stride, 1)):
+            x, kernel = x.astype(self.dtype), params[f"k{i}"].astype(self.dtype)
+            bias = params[f"b{i}"]  # added in its own type, in which its gradient is then summed
+            x = jax.nn.relu(add(convolve(x, kernel, stride).astype(bias.dtype), bias))
+        x = jnp.mean(x, axis=(1, 2))
         return cross_entropy(add(x @ params["w"], params["b"]), batch.classes)
 
     @cached_property

@@ -15,7 +15,6 @@ def convolve(x: Array, kernel: Float[Array, "3 3 source target"], stride: int) -
     x = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
     rows = jnp.concatenate([x[:, :, j : j + width : stride] for j in range(3)], axis=-1)
     parts = [
-        rows[:, i : i + height : stride] @ kernel[i].reshape(-1, kernel.shape[-1])
-        for i in range(3)
+        rows[:, i : i + height : stride] @ kernel[i].reshape(-1, kernel.shape[-1]) for i in range(3)
     ]
     return sum(parts[1:], start=parts[0])

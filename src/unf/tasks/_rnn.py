@@ -11,7 +11,6 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from ..spec import WeightSpace
 from ._task import TextTask, add, truncated_normal
 
-
 States = Float[Array, "time batch hidden"]
 
 

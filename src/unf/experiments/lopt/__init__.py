@@ -2,6 +2,7 @@
 
 from ._compare import TITLES, Comparison, compare, title
 from ._evaluate import GRIDS, Curves, at_edge, evaluate, part_ends, tune
+from ._pace import Pace
 from ._setting import BUILT_IN, SMALL, make_task
 from ._show import draw_comparisons
 
@@ -12,6 +13,7 @@ __all__ = [
     "TITLES",
     "Comparison",
     "Curves",
+    "Pace",
     "at_edge",
     "compare",
     "draw_comparisons",

@@ -77,10 +77,10 @@ class Comparison:
             raise ValueError(f"not a comparison of optimizers ({error!r})") from error
 
     def __str__(self) -> str:
-        head = "training, last tenth"
-        lines = [f"| optimizer | {head} | held out, end | |", "|---|---|---|---|"]
+        head = "training, last tenth | held out, last tenth"
+        lines = [f"| optimizer | {head} | |", "|---|---|---|---|"]
         for name, curves in sorted(self.curves.items(), key=lambda item: _order(item[1])):
-            last, heldout = summary(curves.last, 4), summary(curves.heldout[:, -1], 4)
+            last, heldout = summary(curves.last, 4), summary(curves.last_heldout, 4)
             note = ", ".join(f"{key} {_short(x)}" for key, x in self.notes[name].items())
             lines.append(f"| {title(name)} | {last} | {heldout} | {note} |")
         lines.append(

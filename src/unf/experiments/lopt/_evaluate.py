@@ -29,7 +29,16 @@ class Curves(NamedTuple):
     @property
     def last(self) -> Float[np.ndarray, " seeds"]:
         """The training loss over the last tenth of the horizon."""
-        return self.train[:, -max(1, self.train.shape[1] // 10) :].mean(axis=1)
+        return _last_tenth(self.train)
+
+    @property
+    def last_heldout(self) -> Float[np.ndarray, " seeds"]:
+        """The held-out loss over the last tenth of the horizon."""
+        return _last_tenth(self.heldout)
+
+
+def _last_tenth(losses: Float[np.ndarray, "seeds points"]) -> Float[np.ndarray, " seeds"]:
+    return losses[:, -max(1, losses.shape[1] // 10) :].mean(axis=1)
 
 
 def adam(options: Mapping[str, Array]) -> optax.GradientTransformation:
@@ -52,7 +61,7 @@ GRIDS: dict[str, tuple[Callable, dict[str, Float[np.ndarray, " options"]]]] = {
     "adam": (adam, _grid(learning_rate=np.geomspace(1e-4, 1e-1, 13))),
     "sgdm-tuned": (
         sgdm,
-        _grid(learning_rate=np.geomspace(1e-3, 1, 13), momentum=(0.5, 0.9, 0.95, 0.99)),
+        _grid(learning_rate=np.geomspace(1e-3, 1, 13), momentum=(0, 0.5, 0.9, 0.95, 0.99)),
     ),
 }
 """Hand-made optimizers by name, and the options that are tried."""
