@@ -21,6 +21,7 @@ from unf.experiments.lopt import (
     compare,
     draw_comparisons,
     evaluate,
+    join,
     make_task,
     part_ends,
     tune,
@@ -211,3 +212,23 @@ def test_pace_is_a_median_over_calls(monkeypatch):
     for step in (10, 20, 30, 40, 44):
         pace({"step": step})
     assert pace.rate == pytest.approx((10 + 4) / 2 * 2 * 3 * 5)
+
+
+def test_comparisons_of_one_task_are_joined(comparison):
+    other = dataclasses.replace(
+        comparison, curves={"unf": comparison.curves["adam"]}, notes={"unf": {}}
+    )
+    (joined,) = join([comparison, other])
+    assert set(joined.curves) == {"sgdm", "adam", "unf"} == set(joined.notes)
+    with pytest.raises(ValueError, match=r"both have \['adam', 'sgdm'\]"):
+        join([comparison, comparison])
+    with pytest.raises(ValueError, match="with horizon 20, 30"):
+        join([comparison, dataclasses.replace(other, horizon=30)])
+
+
+def test_networks_that_diverged_are_counted(comparison):
+    train = comparison.curves["sgdm"].train.copy()
+    train[1, -1] = np.nan
+    curves = {"sgdm": comparison.curves["sgdm"]._replace(train=train)}
+    text = str(dataclasses.replace(comparison, curves=curves))
+    assert ", 1 of 3 diverged" in text and "nan" not in text

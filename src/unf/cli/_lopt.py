@@ -16,6 +16,7 @@ from ..experiments.lopt import (
     compare,
     draw_comparisons,
     evaluate,
+    join,
     make_task,
 )
 from ..meta import MetaTraining, Row, first_theta, meta_train
@@ -72,7 +73,13 @@ def add_parser(commands: Any) -> None:
     test.add_argument("--out", type=Path, default=None, metavar="FILE", help="none: out/TASK.json")
     test.set_defaults(run=_eval)
     plot = actions.add_parser("plot", help="draw curves", formatter_class=Help)
-    plot.add_argument("files", nargs="+", type=Path, metavar="FILE", help="from unf lopt eval")
+    plot.add_argument(
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="from unf lopt eval; a panel for each task",
+    )
     plot.add_argument("--out", type=Path, default=Path("out/lopt.png"), help="the picture")
     plot.set_defaults(run=_plot)
 
@@ -228,6 +235,9 @@ def _plot(options: argparse.Namespace) -> int:
         except ValueError as error:
             raise OptionError(f"{file}: {error}") from error
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    draw_comparisons(comparisons, options.out)
+    try:
+        draw_comparisons(join(comparisons), options.out)
+    except ValueError as error:
+        raise OptionError(str(error)) from error
     print(options.out)
     return 0

@@ -1,6 +1,6 @@
 """Evaluating learned optimizers: fresh networks, tuned baselines, the paper's figure (§4.2)."""
 
-from ._compare import TITLES, Comparison, compare, title
+from ._compare import TITLES, Comparison, compare, join, title
 from ._evaluate import GRIDS, Curves, at_edge, evaluate, part_ends, tune
 from ._pace import Pace
 from ._setting import BUILT_IN, SMALL, make_task
@@ -18,6 +18,7 @@ __all__ = [
     "compare",
     "draw_comparisons",
     "evaluate",
+    "join",
     "make_task",
     "part_ends",
     "title",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from ..._progress import Progress
 from ..._provenance import provenance
@@ -77,17 +78,43 @@ class Comparison:
             raise ValueError(f"not a comparison of optimizers ({error!r})") from error
 
     def __str__(self) -> str:
-        head = "training, last tenth | held out, last tenth"
-        lines = [f"| optimizer | {head} | |", "|---|---|---|---|"]
+        head = "training, whole horizon | its last tenth | held out, last tenth"
+        lines = [f"| optimizer | {head} | |", "|---|---|---|---|---|"]
         for name, curves in sorted(self.curves.items(), key=lambda item: _order(item[1])):
-            last, heldout = summary(curves.last, 4), summary(curves.last_heldout, 4)
+            losses = (curves.train.mean(axis=1), curves.last, curves.last_heldout)
+            columns = " | ".join(_losses(values) for values in losses)
             note = ", ".join(f"{key} {_short(x)}" for key, x in self.notes[name].items())
-            lines.append(f"| {title(name)} | {last} | {heldout} | {note} |")
+            lines.append(f"| {title(name)} | {columns} | {note} |")
         lines.append(
             f"\n{self.task} on {self.dataset}: {self.horizon} steps, "
             f"{len(self.seeds)} fresh networks, mean ± standard error"
         )
         return "\n".join(lines)
+
+
+def join(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Make one of those that trained the same networks, a task each.
+
+    Raises:
+        ValueError: if two of a task differ in data, steps or seeds, or name an optimizer twice.
+    """
+    joined: dict[str, Comparison] = {}
+    for one in comparisons:
+        if one.task not in joined:
+            joined[one.task] = one
+            continue
+        known = joined[one.task]
+        for field in ("dataset", "horizon", "seeds"):
+            values = [getattr(x, field) for x in (known, one)]
+            if values[0] != values[1]:
+                raise ValueError(f"comparisons on {one.task} with {field} {values[0]}, {values[1]}")
+        both = sorted(known.curves.keys() & one.curves)
+        if both:
+            raise ValueError(f"comparisons on {one.task} that both have {both}")
+        joined[one.task] = dataclasses.replace(
+            known, curves=known.curves | one.curves, notes=known.notes | one.notes
+        )
+    return list(joined.values())
 
 
 def title(name: str) -> str:
@@ -143,6 +170,15 @@ def _order(curves: Curves) -> float:
     """By the last losses; what diverged comes last."""
     mean = float(curves.last.mean())
     return mean if np.isfinite(mean) else np.inf
+
+
+def _losses(values: Float[np.ndarray, " seeds"]) -> str:
+    """Mean ± standard error of the networks that did not diverge, and how many did."""
+    finite = values[np.isfinite(values)]
+    if len(finite) == len(values):
+        return summary(values, 4)
+    diverged = f"{len(values) - len(finite)} of {len(values)} diverged"
+    return f"{summary(finite, 4)}, {diverged}" if len(finite) else diverged
 
 
 def _short(value: Any) -> str:

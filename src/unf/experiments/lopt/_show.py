@@ -38,8 +38,14 @@ def draw_comparisons(comparisons: Sequence[Comparison], path: str | os.PathLike)
         _zoom(axis, comparison)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0][0].set_ylabel("training loss")
-    axes[0][0].legend(fontsize=8, frameon=False)
-    figure.tight_layout()
+    lines = {line.get_label(): line for axis in axes[0] for line in axis.get_lines()}
+    order = [title(name) for name in TITLES if title(name) in lines]
+    order += [label for label in lines if label not in order]
+    figure.legend(
+        [lines[label] for label in order], order, loc="lower center", ncols=len(order), fontsize=9,
+        frameon=False,
+    )  # fmt: skip
+    figure.tight_layout(rect=(0, 0.08, 1, 1))
     figure.savefig(path, dpi=150)
     plt.close(figure)
 
