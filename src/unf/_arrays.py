@@ -1,24 +1,29 @@
 """Trees of arrays in safetensors files, with a JSON description in the header; no pickle.
 
-Nothing that is read can run code. Arrays are named by their paths in the tree.
+Nothing that is read can run code. Arrays are named by their paths in the tree. A checksum tells
+files that were altered.
 """
 
+import hashlib
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from safetensors import SafetensorError, safe_open
-from safetensors.flax import save
+from safetensors import SafetensorError
+from safetensors.flax import load, save
 
 from ._files import write_whole
 
 
 def write_arrays(path: str | os.PathLike, tree: Any, description: Any) -> None:
-    """Write a tree's arrays and a description, whole or not at all."""
-    write_whole(path, save(_named(tree), metadata={"unf": json.dumps(description)}))
+    """Write a tree's arrays and a description, whole or not at all, with a checksum."""
+    arrays, metadata = _named(tree), {"unf": json.dumps(description)}
+    metadata["sum"] = _checksum(save(arrays, metadata))
+    write_whole(path, save(arrays, metadata))
 
 
 def read_arrays(path: str | os.PathLike) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -27,14 +32,16 @@ def read_arrays(path: str | os.PathLike) -> tuple[dict[str, Any], dict[str, Any]
     Raises:
         ValueError: if the file is damaged, or not one that `write_arrays` wrote.
     """
+    data = Path(path).read_bytes()
     try:
-        with safe_open(path, framework="flax") as file:
-            metadata = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}
-    except SafetensorError as error:
+        arrays = load(data)
+        metadata = _header(data).get("__metadata__", {})
+    except (SafetensorError, ValueError, RecursionError, TypeError) as error:
         raise ValueError(f"{path}: not a whole safetensors file ({error})") from error
     if "unf" not in metadata:
         raise ValueError(f"{path}: a safetensors file, but not one saved by unf")
+    if metadata.get("sum") != _checksum(data):
+        raise ValueError(f"{path}: altered since it was written (another checksum)")
     description = json.loads(metadata["unf"])
     if not isinstance(description, dict):
         raise ValueError(f"{path}: the description is not a JSON object")
@@ -66,6 +73,21 @@ def fill(skeleton: Any, arrays: dict[str, Any], path: Any) -> Any:
         return jnp.asarray(arrays[jax.tree_util.keystr(key_path)])
 
     return jax.tree_util.tree_map_with_path(take, skeleton)
+
+
+def _header(data: bytes) -> dict[str, Any]:
+    """Names, types, shapes and places of arrays, and the metadata."""
+    size = int.from_bytes(data[:8], "little")
+    return json.loads(data[8 : 8 + size])
+
+
+def _checksum(data: bytes) -> str:
+    """Of everything in a file but the checksum."""
+    header = _header(data)
+    header["__metadata__"].pop("sum", None)
+    digest = hashlib.blake2b(json.dumps(header, sort_keys=True).encode(), digest_size=16)
+    digest.update(memoryview(data)[8 + int.from_bytes(data[:8], "little") :])
+    return digest.hexdigest()
 
 
 def _named(tree: Any) -> dict[str, Any]:

@@ -1,11 +1,71 @@
-"""Spreading work over the devices there are."""
+"""Spreading work over the devices there are, of this process and of others.
+
+Several processes are started by `jax.distributed`; each holds its part of a spread array, and
+the whole of what is the same everywhere.
+"""
+
+from typing import Any
 
 import jax
-from jax.sharding import Mesh
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, Sharding
 
 
 def even_mesh(count: int, axis: str) -> Mesh:
-    """As many of this process's devices as divide `count` things evenly, along one named axis."""
+    """As many devices as divide `count` things evenly, the same number of every process.
+
+    Raises:
+        ValueError: if there are more processes than divide it.
+    """
+    processes, here = jax.process_count(), len(jax.local_devices())
+    fitting = [n for n in range(1, here + 1) if count % (n * processes) == 0]
+    if not fitting:
+        raise ValueError(
+            f"{count} {axis} cannot be spread over {processes} processes evenly; "
+            f"choose a multiple of {processes}"
+        )
+    by_process = [[d for d in jax.devices() if d.process_index == i] for i in range(processes)]
+    return Mesh([d for devices in by_process for d in devices[: max(fitting)]], (axis,))
+
+
+def local_mesh(count: int, axis: str) -> Mesh:
+    """As many of this process's devices as divide `count` things evenly."""
     devices = jax.local_devices()
     used = max(n for n in range(1, len(devices) + 1) if count % n == 0)
     return Mesh(devices[:used], (axis,))
+
+
+def put(tree: Any, sharding: Sharding) -> Any:
+    """Place arrays; with several processes each of them has the whole and keeps its part."""
+    if jax.process_count() == 1:
+        return jax.device_put(tree, sharding)
+
+    def place(x: Any) -> jax.Array:
+        if isinstance(x, jax.Array) and not x.is_fully_addressable:
+            return jax.device_put(x, sharding)
+        whole = np.asarray(x)
+        return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
+
+    return jax.tree.map(place, tree)
+
+
+def taken_back(tree: Any) -> Any:
+    """Arrays that are the same on all devices, as arrays of this process alone."""
+    return jax.tree.map(
+        lambda x: (
+            x if not isinstance(x, jax.Array) or x.is_fully_addressable else x.addressable_data(0)
+        ),
+        tree,
+    )
+
+
+def is_first() -> bool:
+    """Whether this process is the one that writes what all of them know."""
+    return jax.process_index() == 0
+
+
+def wait_for_all(where: str) -> None:
+    """Go on when all processes are here."""
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices(where)

@@ -161,17 +161,42 @@ def test_a_checkpoint_without_its_configuration_is_still_this_ones(copy):
     train(copy, resume=True)
 
 
-@pytest.mark.parametrize("file", ["checkpoint.safetensors", "metrics.csv"])
-def test_damage_is_named(copy, file):
-    data = (copy / file).read_bytes()
-    (copy / file).write_bytes(data[: len(data) // 2])
-    with pytest.raises(MetaError, match="damaged"):
-        train(copy, resume=True)
+def checkpoints(folder):
+    return sorted((folder / "checkpoints").iterdir())
+
+
+def damage(file, how):
+    data = bytearray(file.read_bytes())
+    if how == "truncated":
+        file.write_bytes(data[: len(data) // 2])
+    elif how == "flipped":
+        data[-5] ^= 16
+        file.write_bytes(data)
+    else:
+        file.unlink()
+
+
+@pytest.mark.parametrize("how", ["truncated", "flipped", "missing"])
+def test_the_last_good_checkpoint_is_used(whole, tmp_path, capsys, how):
+    train(tmp_path, seconds_between_checkpoints=0.0)
+    _, last = checkpoints(tmp_path)
+    damage(last, how)
+    (tmp_path / "metrics.csv").unlink()
+    train(tmp_path, resume=True)
+    for a, b in zip(arrays(tmp_path), arrays(whole), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert (tmp_path / "metrics.csv").read_text() == (whole / "metrics.csv").read_text()
+    said = capsys.readouterr().err
+    assert how == "missing" or (str(last) in said and "going on from step 4" in said)
+    for file in checkpoints(tmp_path):
+        damage(file, "flipped")
+    with pytest.raises(MetaError, match=r"no whole checkpoint .*altered.*; remove .* to begin ag"):
+        train(tmp_path, resume=True)
 
 
 def test_a_checkpoint_is_no_optimizer(whole):
-    with pytest.raises(ValueError, match="not a learned optimizer, but checkpoint of a meta-tr"):
-        load(whole / "checkpoint.safetensors")
+    with pytest.raises(ValueError, match="not a learned optimizer"):
+        load(checkpoints(whole)[-1])
 
 
 def test_killed_and_resumed_is_the_same(whole, tmp_path):

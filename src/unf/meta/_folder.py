@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import fill, read_arrays, write_arrays
+from .._checkpoint import Checkpoints
+from .._devices import is_first, taken_back, wait_for_all
 from .._files import write_whole
 from .._provenance import provenance
 from ..optim import save
@@ -19,6 +20,7 @@ Row = dict[str, float | int]
 """One line of the metrics."""
 COLUMNS: tuple[str, ...] = ("step", "loss", "gradient_norm", "lost", "alpha", "gamma", "beta")
 FORMAT = 1
+_WHAT = "checkpoint of a meta-training"
 
 
 def describe(task: Task, kind: str, options: Any, seed: int) -> dict[str, Any]:
@@ -38,54 +40,65 @@ def describe(task: Task, kind: str, options: Any, seed: int) -> dict[str, Any]:
         ) from error
 
 
-def claim(folder: Path, config: dict[str, Any], *, resume: bool) -> None:
+def claim(folder: Path, config: dict[str, Any], *, resume: bool) -> Checkpoints:
     """Take the folder for this meta-training, or make sure that it is this one's.
 
     Raises:
         MetaError: if it is another's, or `resume` is missing.
     """
-    known = [file for file in (folder / "config.json", _checkpoint(folder)) if file.exists()]
-    if known and not resume:
+    checkpoints = Checkpoints(folder / "checkpoints", {"what": _WHAT, **config})
+    file, jobs = folder / "config.json", checkpoints.descriptions()
+    if (file.exists() or jobs) and not resume:
         raise MetaError(
             f"{folder}: there is a meta-training already; go on with --resume, or choose "
             "another folder with --out"
         )
-    for file in known:
-        _compare(folder, _described(file), config)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "config.json", json.dumps(config, indent=1))
+    if file.exists() and not jobs:
+        jobs = [_described(file)]
+    for job in jobs:
+        _compare(folder, job, {"what": _WHAT, **config})
+    wait_for_all("the folder is known")
+    if is_first():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(file, json.dumps(config, indent=1))
+    return checkpoints
 
 
-def restore(folder: Path, state: MetaState) -> tuple[MetaState, list[Row]]:
-    """The state and metrics of the last checkpoint, or as given and none.
+def restore(checkpoints: Checkpoints, state: MetaState) -> tuple[MetaState, list[Row]]:
+    """The state and metrics of the last whole checkpoint, or as given and none.
 
     Raises:
-        MetaError: if a file is damaged.
+        MetaError: if there are checkpoints, and none is whole.
     """
-    file, metrics = _checkpoint(folder), folder / "metrics.csv"
-    if not file.exists():
-        return state, []
     try:
-        state = fill(state, read_arrays(file)[1], file)
-        lines = metrics.read_text().splitlines()[1:] if metrics.exists() else []
-        rows: list[Row] = [
-            dict(zip(COLUMNS, map(float, line.split(",")), strict=True)) for line in lines
-        ]
+        found = checkpoints.restore(state)
     except ValueError as error:
-        raise MetaError(f"{folder}: damaged, begin again in another folder ({error})") from error
-    return state, [row for row in rows if row["step"] <= int(state.step)]
+        raise MetaError(str(error)) from error
+    if found is None:
+        return state, []
+    _, state, notes = found
+    return state, [dict(zip(COLUMNS, map(_number, row), strict=True)) for row in notes["metrics"]]
 
 
-def store(folder: Path, state: MetaState, rows: list[Row], config: dict[str, Any]) -> None:
+def store(
+    folder: Path,
+    checkpoints: Checkpoints,
+    state: MetaState,
+    rows: list[Row],
+    config: dict[str, Any],
+) -> None:
     """Write metrics, optimizer and checkpoint, each whole or not at all.
 
-    The checkpoint is last: where it is, the others are as new.
+    The checkpoint is last: where it is, the others are as new. It has the metrics too.
     """
-    lines = [",".join(COLUMNS), *(",".join(f"{row[c]:.8g}" for c in COLUMNS) for row in rows)]
-    write_whole(folder / "metrics.csv", "\n".join(lines) + "\n")
-    origin = {**config, "trained_steps": int(state.step), **provenance()}
-    save(folder / "optimizer.safetensors", state.theta, **origin)
-    write_arrays(_checkpoint(folder), state, {"what": "checkpoint of a meta-training"} | config)
+    step = int(state.step)
+    texts = [[f"{row[c]:.8g}" for c in COLUMNS] for row in rows]
+    if is_first():
+        lines = [",".join(line) for line in [list(COLUMNS), *texts]]
+        write_whole(folder / "metrics.csv", "\n".join(lines) + "\n")
+        origin = {**config, "trained_steps": step, **provenance()}
+        save(folder / "optimizer.safetensors", taken_back(state.theta), **origin)
+    checkpoints.save(step, state, {"metrics": texts})
 
 
 def make_row(state: MetaState, metrics: Metrics, count: int) -> Row:
@@ -104,19 +117,18 @@ def make_row(state: MetaState, metrics: Metrics, count: int) -> Row:
     }
 
 
-def _checkpoint(folder: Path) -> Path:
-    return folder / "checkpoint.safetensors"
+def _number(text: str) -> float | int:
+    return int(text) if text.isdigit() else float(text)
 
 
 def _described(file: Path) -> dict[str, Any]:
-    """The description in a configuration or in a checkpoint."""
     try:
-        known = json.loads(file.read_text()) if file.suffix == ".json" else read_arrays(file)[0]
+        known = json.loads(file.read_text())
     except ValueError as error:
         raise MetaError(f"{file}: not of a meta-training, or damaged ({error})") from error
     if not isinstance(known, dict):
         raise MetaError(f"{file}: not a description of a meta-training")
-    return {name: value for name, value in known.items() if name != "what"}
+    return {"what": _WHAT, **known}
 
 
 def _compare(folder: Path, known: dict[str, Any], config: dict[str, Any]) -> None:

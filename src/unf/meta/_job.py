@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
+from .._devices import is_first, taken_back
 from .._progress import Progress
 from ..optim import FORMS, KINDS, Theta, init_theta
 from ..tasks import Task, check_finite
@@ -37,8 +38,9 @@ def meta_train(
     """Meta-train a learned optimizer on a task.
 
     The folder `out` gets `optimizer.safetensors` (for `unf.optim.load`), `metrics.csv`,
-    `checkpoint.safetensors` and `config.json`. Stopped at any moment, it goes on from the last
-    checkpoint with `resume`, to the same result as without the stop.
+    `config.json` and the last two `checkpoints`. Stopped at any moment, it goes on from the last
+    one that is whole with `resume`, to the same result as without the stop. Pairs of runs are
+    spread over all devices of all processes that `jax.distributed` knows.
 
     Args:
         task: what the optimizer learns to train.
@@ -69,17 +71,20 @@ def meta_train(
         raise MetaError(str(error)) from error
     optimizer = options.make_optimizer()
     config = describe(task, kind, options, seed)
-    claim(folder, config, resume=resume)
+    checkpoints = claim(folder, config, resume=resume)
     theta = first_theta(task, kind, options, seed=seed)
     state = begin(problem, estimator, optimizer, theta, key=keys.runs)
-    state, rows = restore(folder, state)
+    state, rows = restore(checkpoints, state)
     if int(state.step) == options.steps:
-        return state.theta
-    state = spread(state, estimator)
+        return taken_back(state.theta)
+    try:
+        state, problem = spread(state, problem, estimator)
+    except ValueError as error:
+        raise MetaError(str(error)) from error
     per_call = steps_per_call or (10 if jax.default_backend() == "cpu" else 25)
     label, first, saved = f"{kind} on {task.name}", int(state.step), time.monotonic()
     with Progress(
-        label, options.steps, unit="meta-steps", done=first, show=show_progress
+        label, options.steps, unit="meta-steps", done=first, show=show_progress and is_first()
     ) as progress:
         try:
             while int(state.step) < options.steps:
@@ -94,11 +99,12 @@ def meta_train(
                     on_metrics(rows[-1])
                 progress.advance(count, _note(rows[-1]))
                 if time.monotonic() - saved > seconds_between_checkpoints:
-                    store(folder, state, rows, config)
+                    store(folder, checkpoints, state, rows, config)
                     saved = time.monotonic()
         finally:
-            store(folder, state, rows[: _rows_until(rows, int(state.step))], config)
-    return state.theta
+            rows = rows[: _rows_until(rows, int(state.step))]
+            store(folder, checkpoints, state, rows, config)
+    return taken_back(state.theta)
 
 
 def first_theta(task: Task, kind: str, options: MetaTraining, *, seed: int = 0) -> Theta:

@@ -9,7 +9,7 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from .._devices import even_mesh
+from .._devices import even_mesh, put
 from ._estimators import Estimator, EvolutionStrategies
 from ._problem import Problem
 
@@ -46,25 +46,45 @@ def begin(
     *,
     key: PRNGKeyArray,
 ) -> MetaState:
-    """The state before the first meta-step, with pairs of runs spread over all devices.
+    """The state before the first meta-step.
 
     The key is for the runs' first states, and not the one that `advance` is given.
     """
     runs = eqx.filter_jit(estimator.init)(problem, theta, key=key)
-    state = MetaState(theta, optimizer.init(theta), runs, jnp.zeros((), jnp.int32))
-    return spread(state, estimator)
+    return MetaState(theta, optimizer.init(theta), runs, jnp.zeros((), jnp.int32))
 
 
-def spread(state: MetaState, estimator: Estimator) -> MetaState:
-    """Put pairs of runs on all devices there are, evenly, and everything else on each."""
+def spread(state: MetaState, problem: Problem, estimator: Estimator) -> tuple[MetaState, Problem]:
+    """Put pairs of runs on all devices of all processes, evenly, and everything else on each.
+
+    Raises:
+        ValueError: if there are more processes than pairs can be spread over.
+    """
     if not isinstance(estimator, EvolutionStrategies):
-        return state
+        if jax.process_count() > 1:
+            raise ValueError("unrolls run in one process; choose another estimator")
+        return state, problem
+    everywhere, pairs = _shardings(estimator)
+    data, rest = eqx.partition(problem, eqx.is_array)
+    placed = put(state._replace(runs=None), everywhere)
+    problem = eqx.combine(put(data, everywhere), rest)
+    return placed._replace(runs=put(state.runs, pairs)), problem
+
+
+def _shardings(estimator: EvolutionStrategies) -> tuple[NamedSharding, NamedSharding]:
+    """The same on all devices, and cut by pairs."""
     mesh = even_mesh(estimator.pairs, "pairs")
-    everywhere = NamedSharding(mesh, PartitionSpec())
-    placed = jax.device_put(state, everywhere)
-    return placed._replace(
-        runs=jax.device_put(state.runs, NamedSharding(mesh, PartitionSpec("pairs")))
-    )
+    return NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("pairs"))
+
+
+def _kept(state: MetaState, metrics: Metrics, estimator: Estimator) -> tuple[MetaState, Metrics]:
+    """As `spread` left it, so that every process can read what is the same everywhere."""
+    if not isinstance(estimator, EvolutionStrategies):
+        return state, metrics
+    keep = jax.lax.with_sharding_constraint
+    everywhere, pairs = _shardings(estimator)
+    same, metrics = keep((state._replace(runs=None), metrics), everywhere)
+    return same._replace(runs=keep(state.runs, pairs)), metrics
 
 
 @eqx.filter_jit
@@ -111,4 +131,4 @@ def advance(
         )
         return MetaState(theta, memory, runs, state.step + 1), metrics
 
-    return jax.lax.fori_loop(0, count, body, (state, empty))
+    return _kept(*jax.lax.fori_loop(0, count, body, (state, empty)), estimator)
