@@ -1,5 +1,18 @@
 """The errors a wrong specification raises."""
 
+MOST_SHOWN = 200
+MOST_ELEMENTS = 2**63 - 1
+"""Of an array or an axis; sizes beyond this are mistakes, and too long to print."""
+
+
+def shown(x: object) -> str:
+    """An object as a message quotes it: not endless, and never an error of its own."""
+    try:
+        text = repr(x)
+    except (ValueError, RecursionError):  # integers of thousands of digits; lists in lists
+        return f"a {type(x).__name__} that cannot be printed"
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
+
 
 class SpecError(ValueError):
     """A specification that cannot describe the given arrays.

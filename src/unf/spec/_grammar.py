@@ -10,12 +10,13 @@ Brackets mark what they hold as fixed; a dot nests a name in another; `#0` is ho
 integer name 0 of the tuple form is printed.
 """
 
+import operator
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from ._errors import SpecError
+from ._errors import MOST_ELEMENTS, SpecError, shown
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,10 @@ class Concat:
 
 Axis = Name | Number | Product | Concat
 
+_DEEPEST = 32
+"""Brackets in brackets, and names in names: far more than people write."""
 _IDENTIFIER = r"(?:[A-Za-z_]\w*|\#-?\d+)"
-_NAME = re.compile(rf"{_IDENTIFIER}(?:\.{_IDENTIFIER})*", re.ASCII)
+_NAME = re.compile(rf"{_IDENTIFIER}(?:\.{_IDENTIFIER}){{0,{_DEEPEST}}}", re.ASCII)
 _TOKEN = re.compile(rf"\s*(?:({_NAME.pattern}(?!\.))|(\d+(?![\w.]))|([()\[\]+]))", re.ASCII)
 
 
@@ -106,7 +109,7 @@ def parse_leaf(spec: Any, path: str | None = None) -> tuple[Axis, ...]:
         "a leaf's specification is a string or a tuple of names",
         path=path,
         expected='e.g. "a b" or ("a", "b")',
-        got=f"{spec!r} ({type(spec).__name__})",
+        got=f"{shown(spec)} ({type(spec).__name__})",
     )
 
 
@@ -114,13 +117,23 @@ def parse_name(name: str | int) -> str:
     """Normalise a permutation's name as users write it: integers become `#i`."""
     if isinstance(name, str) and _NAME.fullmatch(name):
         return name
-    if not isinstance(name, str | bool) and hasattr(name, "__index__"):
-        return f"#{int(name)}"
+    number = _integer(name)
+    if number is not None:
+        return f"#{number}"
     raise SpecError(
         "not a name of an axis",
         expected="an identifier such as 'hidden', a nested one such as 'head.key', or an integer",
-        got=repr(name),
+        got=shown(name),
     )
+
+
+def _integer(x: Any) -> int | None:
+    """The integer that a name is, if it is one of those people write."""
+    try:
+        number = None if isinstance(x, bool) else operator.index(x)
+    except TypeError:  # arrays have __index__ too
+        return None
+    return number if number is not None and abs(number) <= MOST_ELEMENTS else None
 
 
 def _parse_entry(entry: Any, spec: tuple | list, path: str | None) -> Axis:
@@ -131,16 +144,17 @@ def _parse_entry(entry: Any, spec: tuple | list, path: str | None) -> Axis:
         raise SpecError(
             f"each entry of a tuple describes one stored axis, but {entry!r} describes {len(axes)}",
             path=path,
-            got=repr(spec),
+            got=shown(spec),
             remedy="write the whole leaf as one string, or put a product in parentheses",
         )
-    if hasattr(entry, "__index__") and not isinstance(entry, bool):
-        return Name(f"#{int(entry)}")
+    number = _integer(entry)
+    if number is not None:
+        return Name(f"#{number}")
     raise SpecError(
         "an axis is named by a string or an integer",
         path=path,
         expected="str or int",
-        got=f"{entry!r} in {spec!r}",
+        got=f"{shown(entry)} in {shown(spec)}",
     )
 
 
@@ -150,7 +164,7 @@ class _Parser:
     def __init__(self, text: str, path: str | None):
         self.text, self.path = text, path
         self.tokens = list(self._tokenize())
-        self.next = 0
+        self.next = self.depth = 0
 
     def _tokenize(self) -> Iterator[tuple[str, int]]:
         position, end = 0, len(self.text.rstrip())
@@ -193,17 +207,26 @@ class _Parser:
             elif token == "(":
                 axes.append(self._closed(lambda: self._sum(fixed), ")"))
             elif token.isdecimal():
-                if int(token) == 0:
-                    self.next -= 1
-                    self._fail("a fixed axis needs at least one element", self._position())
-                axes.append(Number(int(token)))
+                axes.append(Number(self._number(token)))
             else:
                 axes.append(Name(token, fixed))
         return tuple(axes)
 
+    def _number(self, token: str) -> int:
+        size = int(token) if len(token) < len(str(MOST_ELEMENTS)) else None
+        if not size:
+            self.next -= 1
+            problem = "needs at least one element" if size == 0 else "cannot be that long"
+            self._fail(f"a fixed axis {problem}", self._position())
+        return size
+
     def _closed(self, inside, bracket: str):
         """What `inside` reads, which must not be empty, up to the closing `bracket`."""
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            self._fail(f"more than {_DEEPEST} brackets in brackets", self._position())
         content = inside()
+        self.depth -= 1
         if content == ():
             self._fail("nothing between the brackets", self._position())
         if self._peek() != bracket:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ._space import WeightSpace
 
 FORMAT = 1
+_DAMAGE = KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError
 
 
 def dump(space: "WeightSpace") -> str:
@@ -61,7 +62,7 @@ def load(text: str) -> "WeightSpace":
         return WeightSpace.from_spec(spec, shapes, sizes=description["sizes"])
     except SpecError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except _DAMAGE as error:
         raise SpecError(
             "not a description of a weight space",
             expected="JSON as WeightSpace.to_json writes it",

@@ -1,11 +1,13 @@
 """Solving for the size of every name from the shapes of the arrays."""
 
+from collections import ChainMap, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from math import prod
 from typing import NoReturn
 
-from ._errors import SpecError
+from ._errors import MOST_ELEMENTS, SpecError, shown
 from ._grammar import Axis, Name, Number, Product, children, names_in
 
 
@@ -29,7 +31,7 @@ class _Equation:
     position: int
 
     def unknowns(self, sizes: Mapping[str, int]) -> set[str]:
-        return {name.path for name in names_in(self.axis)} - sizes.keys()
+        return {name.path for name in names_in(self.axis) if name.path not in sizes}
 
     def where(self) -> str:
         return f"axis {self.position} of {self.path!r}"
@@ -60,24 +62,37 @@ def solve_sizes(
     # Plain axes first: they give the size a person means, so that a wrong product or
     # concatenation is the one reported.
     pending = sorted(equations, key=lambda e: not isinstance(e.axis, Name))
-    while pending:
-        ready = next((e for e in pending if len(e.unknowns(sizes)) <= 1), None)
-        if ready is None:
-            _fail_undetermined(pending, sizes)
-        pending.remove(ready)
-        for name in ready.unknowns(sizes):
-            sizes[name] = _solve_one(ready, name, sizes)
-            source[name] = ready.where()
-        _check(ready, sizes, source)
+    unknowns = [equation.unknowns(sizes) for equation in pending]
+    uses: dict[str, list[int]] = defaultdict(list)
+    for i, names in enumerate(unknowns):
+        for name in names:
+            uses[name].append(i)
+    ready = [i for i, names in enumerate(unknowns) if len(names) <= 1]
+    solved: set[int] = set()
+    while ready:
+        i = heappop(ready)
+        if i in solved:
+            continue
+        solved.add(i)
+        for name in list(unknowns[i]):
+            sizes[name] = _solve_one(pending[i], name, sizes)
+            source[name] = pending[i].where()
+            for other in uses[name]:
+                unknowns[other].discard(name)
+                if len(unknowns[other]) == 1:
+                    heappush(ready, other)
+        _check(pending[i], sizes, source)
+    if len(solved) < len(pending):
+        _fail_undetermined([e for i, e in enumerate(pending) if i not in solved], sizes)
     return {name: sizes[name] for name in order}
 
 
-def _solve_one(equation: _Equation, name: str, sizes: Mapping[str, int]) -> int:
+def _solve_one(equation: _Equation, name: str, sizes: dict[str, int]) -> int:
     """The smallest size of `name` with which the axis has at least its stored length."""
     low, high = 1, equation.size
     while low < high:
         middle = (low + high) // 2
-        if axis_size(equation.axis, {**sizes, name: middle}) < equation.size:
+        if axis_size(equation.axis, ChainMap({name: middle}, sizes)) < equation.size:
             low = middle + 1
         else:
             high = middle
@@ -111,8 +126,8 @@ def _check_given(given: Mapping[str, int], order: list[str]) -> None:
                 expected=f"some of {order}",
                 got=repr(name),
             )
-        if size < 1:
-            raise SpecError(f"sizes= gives {name!r} the size {size}", expected="at least 1")
+        if not 1 <= size <= MOST_ELEMENTS:
+            raise SpecError(f"sizes= gives {name!r} the size {shown(size)}", expected="at least 1")
 
 
 def _fail_undetermined(pending: list[_Equation], sizes: Mapping[str, int]) -> NoReturn:

@@ -15,6 +15,7 @@ from . import _group, _json
 from ._blocks import Block, Layout, parent_name
 from ._errors import SpecError
 from ._grammar import Axis, Name, Number, format_axes, names_in, parse_leaf, parse_name, rename
+from ._limits import check_axes, check_blocks, check_size
 from ._sizes import solve_sizes
 from ._tree import align, flatten_params, format_path
 
@@ -95,8 +96,9 @@ class WeightSpace:
         for leaf_spec, (path, shape) in zip(align(spec, params), leaves, strict=True):
             axes = parse_leaf(leaf_spec, path)
             _check_rank(axes, shape, path)
+            check_axes(axes, path)
             parsed.append(Leaf(path, axes, shape))
-        given = {parse_name(name): int(size) for name, size in (sizes or {}).items()}
+        given = {parse_name(name): check_size(name, size) for name, size in (sizes or {}).items()}
         return cls._build(treedef, tuple(parsed), given)
 
     @classmethod
@@ -109,6 +111,7 @@ class WeightSpace:
     ) -> "WeightSpace":
         _check_fixed(leaves)
         solved = solve_sizes([(leaf.path, leaf.axes, leaf.shape) for leaf in leaves], given)
+        check_blocks([(leaf.path, leaf.axes) for leaf in leaves], solved)
         space = cls(treedef, leaves, tuple(solved.items()), notes)
         for layout, leaf in zip(space.layouts, leaves, strict=True):
             for block in layout.blocks:

@@ -1,13 +1,14 @@
 """Laying a specification along the pytree it describes."""
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import jax
 import numpy as np
 from jax.tree_util import KeyPath
 
-from ._errors import SpecError
+from ._errors import MOST_ELEMENTS, SpecError, shown
 
 
 def format_path(path: KeyPath) -> str:
@@ -34,11 +35,13 @@ def leaf_shape(leaf: Any, path: str) -> tuple[int, ...]:
             "not an array",
             path=path,
             expected="an array or jax.ShapeDtypeStruct",
-            got=f"{leaf!r} ({type(leaf).__name__})",
+            got=f"{shown(leaf)} ({type(leaf).__name__})",
             remedy="keep only arrays, e.g. with equinox.filter(model, equinox.is_array)",
         )
     if 0 in shape:
-        raise SpecError("an array without elements", path=path, got=f"shape {shape}")
+        raise SpecError("an array without elements", path=path, got=f"shape {shown(shape)}")
+    if min(shape, default=1) < 0 or prod(shape) > MOST_ELEMENTS:
+        raise SpecError("no array can have this shape", path=path, got=f"shape {shown(shape)}")
     return shape
 
 
@@ -158,5 +161,4 @@ def _entries(spec: Any) -> dict[Any, Any]:
 def _describe(spec: Any) -> str:
     if isinstance(spec, Mapping):
         return f"a mapping with keys {list(spec)}"
-    text = repr(spec)
-    return text if len(text) < 80 else f"{text[:77]}..."
+    return shown(spec)

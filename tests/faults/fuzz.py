@@ -1,0 +1,85 @@
+"""A process that gives a reader altered input, as often as it is told.
+
+    python tests/faults/fuzz.py READER COUNT SEED FOLDER
+
+Ours is an error of this package whose message names the file, or success. Anything else, too
+long a time or too much memory ends the process with the input's number, from which, with the
+seed, it follows. A process of its own, because crashes are among what is looked for, and
+without the checks of types that tests run with, because users run without them.
+"""
+
+import random
+import resource
+import signal
+import sys
+import time
+import traceback
+import warnings
+from collections import Counter
+from pathlib import Path
+
+SECONDS = 5.0
+"""Of the processor, for one input; what is read takes milliseconds."""
+MEMORY = 2**29
+"""Bytes above what is in use after the first input."""
+
+
+class TooLong(BaseException):
+    """No reader may catch this."""
+
+
+def _stop(*_):
+    raise TooLong
+
+
+def allowed_memory():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    used = next(int(line.split()[1]) for line in lines if line.startswith("VmData"))
+    return used * 1024 + MEMORY
+
+
+def main(reader_name, count, seed, folder):
+    """Run the reader on so many inputs and print what came of them."""
+    warnings.simplefilter("ignore")
+    from readers import READERS
+
+    reader = READERS[reader_name](Path(folder))
+    reader.read(reader.good)
+    if Path("/proc/self/status").exists():
+        resource.setrlimit(resource.RLIMIT_DATA, (allowed_memory(),) * 2)
+    signal.signal(signal.SIGPROF, _stop)
+    outcomes, slowest, started = Counter(), 0.0, time.perf_counter()
+    for number in range(count):
+        rng = random.Random(f"{seed} {number}")
+        given = reader.alter(rng)
+        before = time.process_time()
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        try:
+            reader.read(given)
+            outcomes["read"] += 1
+        except reader.errors as error:
+            if type(error) not in reader.errors or reader.name_in_errors not in str(error):
+                return failed(reader_name, number, given, error)
+            outcomes[type(error).__name__] += 1
+        except BaseException as error:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            return failed(reader_name, number, given, error)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        slowest = max(slowest, time.process_time() - before)
+    said = ", ".join(f"{name} {n}" for name, n in sorted(outcomes.items()))
+    print(
+        f"{reader_name}: {count} inputs from seed {seed} in {time.perf_counter() - started:.0f} s, "
+        f"the slowest {slowest:.2f} s: {said}"
+    )
+    return 0
+
+
+def failed(reader_name, number, given, error):
+    """Say which input it was, and what happened."""
+    traceback.print_exception(error, limit=-12)
+    print(f"{reader_name}, input {number}: {given!r}"[:3000], file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]))
