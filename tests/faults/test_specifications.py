@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from level import EXAMPLES
 
-from unf import SpecError, WeightSpace
+from unf import SpecError, WeightSpace, count_terms
 
 NAMES = st.sampled_from(["a", "b", "h", "h.k", "#0", "[a]", "[c]", "2", "0", ""])
 AXES = st.recursive(
@@ -115,3 +115,19 @@ def test_many_leaves_that_need_each_other_are_solved_in_one_pass():
 def test_what_is_no_description_is_refused(text):
     with pytest.raises(SpecError, match=r"not a description|no arrays|the size inf"):
         WeightSpace.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("spec", "minimal", "match"),
+    [
+        ("n " * 7, False, r"n n n n n n n can be looked at in 1.4e\+04 ways"),
+        ("n " * 60, False, r"can be looked at in .* ways"),
+        ("a b c d e f g h i j k l m", False, r"in 8.2e\+03 ways"),
+        ("n n n n", True, r"minimal would compare [\d,]+ terms of the core"),
+    ],
+)
+def test_layers_without_end_are_refused(spec, minimal, match, monkeypatch):
+    monkeypatch.setattr("unf.basis._plan.MOST_COMPARED", 100)
+    shape = jax.ShapeDtypeStruct((2,) * len(spec.split()), "float32")
+    with pytest.raises(SpecError, match=match):
+        count_terms(WeightSpace.from_spec(spec, shape), minimal=minimal)

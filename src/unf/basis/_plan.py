@@ -30,6 +30,9 @@ from ._views import (
     reorder,
 )
 
+MOST_COMPARED = 2**20
+"""Terms of a core that `minimal` looks at one by one, which takes about ten seconds."""
+
 
 @dataclass(frozen=True)
 class Stack:
@@ -254,6 +257,12 @@ def _ports_by_core(stacks: tuple[Stack, ...]) -> dict[Labels, tuple[Port, ...]]:
 
 def _drop_dependent(core: Core, in_stacks, out_stacks) -> Core | None:
     """Leave out partitions with more groups on an axis than it has elements."""
+    if (terms := len(core.matchings) * len(core.features) * len(core.targets)) > MOST_COMPARED:
+        raise SpecError(
+            f"minimal would compare {terms:,} terms of the core {core.name}",
+            expected=f"at most {MOST_COMPARED:,}",
+            remedy="use minimal=False, or fix() some of these axes",
+        )
     allowed = np.array(
         [
             [

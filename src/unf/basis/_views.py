@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import permutations, product
+from math import comb, prod
 
-from ..spec import Label
+from ..spec import Label, SpecError
 
 Labels = tuple[Label, ...]
 Group = tuple[int, ...]
+MOST_VIEWS = 2**12
+"""Of one tensor: six axes of one permutation have 2,430, a seventh makes it 14,214."""
 
 
 def canonical_order(labels: Labels) -> tuple[int, ...]:
@@ -156,6 +159,7 @@ def all_views(labels: Labels) -> tuple[View, ...]:
 
     What is kept is closed under nesting: an index of `h.k` means nothing without its `h`.
     """
+    _check_count(labels)
     found = []
     for groups in patterns(labels):
         whole = make_view(set(groups), set(), labels)
@@ -165,6 +169,22 @@ def all_views(labels: Labels) -> tuple[View, ...]:
             if parents <= kept:
                 found.append(make_view(kept, set(groups) - kept, labels))
     return tuple(sorted(found, key=lambda v: (-len(v.groups), len(v.summed), v.kept, v.summed)))
+
+
+def _check_count(labels: Labels) -> None:
+    """Refuse tensors with so many axes that their views, let alone their terms, have no end."""
+    names = [label.name for label in labels]
+    equal = [names.count(name) for name in dict.fromkeys(names)]
+    # Each of m equal axes joins a group, and each group is kept or not: Σ S(m, k) 2ᵏ ways.
+    ways = [1]
+    for m in range(max(equal, default=0)):
+        ways.append(2 * sum(comb(m, k) * ways[k] for k in range(m + 1)))
+    if (count := prod(ways[m] for m in equal)) > MOST_VIEWS:
+        raise SpecError(
+            f"a tensor with the axes {' '.join(names)} can be looked at in {count:.2g} ways",
+            expected=f"at most {MOST_VIEWS}",
+            remedy="fix() some of these axes, or give axes that permute apart different names",
+        )
 
 
 @dataclass(frozen=True)

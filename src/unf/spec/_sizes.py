@@ -119,8 +119,9 @@ def _check(equation: _Equation, sizes: Mapping[str, int], source: Mapping[str, s
 
 
 def _check_given(given: Mapping[str, int], order: list[str]) -> None:
+    known = set(order)
     for name, size in given.items():
-        if name not in order:
+        if name not in known:
             raise SpecError(
                 f"sizes= names {name!r}, which no leaf uses",
                 expected=f"some of {order}",

@@ -139,7 +139,8 @@ class WeightSpace:
     @cached_property
     def sizes(self) -> dict[str, int]:
         """The name and size of every permutation."""
-        return {name: size for name, size in self._sizes if name not in self.fixed}
+        fixed = set(self.fixed)
+        return {name: size for name, size in self._sizes if name not in fixed}
 
     @cached_property
     def num_weights(self) -> int:
