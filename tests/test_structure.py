@@ -15,6 +15,7 @@ ORDER = (
 )  # DESIGN: a package imports only from packages before it
 HELPERS = [
     "_arrays",
+    "_checkpoint",
     "_devices",
     "_files",
     "_option",

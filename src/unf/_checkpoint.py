@@ -9,7 +9,6 @@ so that there is a good one whatever happens to the newest.
 """
 
 import re
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,14 +19,14 @@ import numpy as np
 
 from ._arrays import fill, read_arrays, write_arrays
 from ._devices import is_first, wait_for_all
+from ._progress import say
 
 KEPT = 2
 _NAME = re.compile(r"step-(\d+)\.(\d+)-of-(\d+)\.safetensors")
 
 
-def say(text: str) -> None:
-    """Tell the user, on standard error."""
-    print(text, file=sys.stderr, flush=True)
+class CheckpointError(ValueError):
+    """There are states of a job, and none can be used."""
 
 
 class Checkpoints:
@@ -61,7 +60,7 @@ class Checkpoints:
         """The newest state that is whole: its step, a tree like `like`, its notes.
 
         Raises:
-            ValueError: if there are states, and none of this job is whole.
+            CheckpointError: if there are states, and none of this job is whole.
         """
         found, reasons = self._found(), []
         for key in sorted(found, reverse=True):
@@ -74,10 +73,16 @@ class Checkpoints:
                 self.announce(f"{reason}; going on from step {step}")
             return step, tree, notes
         if reasons:
-            raise ValueError(
+            raise CheckpointError(
                 f"no whole checkpoint ({'; '.join(reasons)}); remove {self.folder} to begin again"
             )
         return None
+
+    def clear(self) -> None:
+        """Remove all states."""
+        for files in self._found().values():
+            for file in files:
+                file.unlink(missing_ok=True)
 
     def descriptions(self) -> list[dict[str, Any]]:
         """The jobs whose states are here, as far as they can be read."""

@@ -12,16 +12,20 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, Sharding
 
 
+class UnevenError(ValueError):
+    """Things that cannot be spread over all processes."""
+
+
 def even_mesh(count: int, axis: str) -> Mesh:
     """As many devices as divide `count` things evenly, the same number of every process.
 
     Raises:
-        ValueError: if there are more processes than divide it.
+        UnevenError: if there are more processes than divide it.
     """
     processes, here = jax.process_count(), len(jax.local_devices())
     fitting = [n for n in range(1, here + 1) if count % (n * processes) == 0]
     if not fitting:
-        raise ValueError(
+        raise UnevenError(
             f"{count} {axis} cannot be spread over {processes} processes evenly; "
             f"choose a multiple of {processes}"
         )

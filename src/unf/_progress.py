@@ -8,6 +8,11 @@ from typing import Any, TextIO
 SECONDS_BETWEEN_LINES = 10.0
 
 
+def say(text: str) -> None:
+    """Tell people something, on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
 class Progress:
     """Counts work done, and shows its rate and the time left, on standard error.
 

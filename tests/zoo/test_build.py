@@ -71,7 +71,7 @@ def test_another_seed_gives_other_weights(whole, tmp_path):
 def test_an_interrupted_zoo_is_continued_to_the_same_bytes(
     whole, tmp_path, monkeypatch, stop_after
 ):
-    trained, real = [], build_module.train_chunk
+    trained, real = [], build_module.train_in_parts
 
     def interrupted(*arguments, **options):
         if len(trained) == stop_after:
@@ -79,7 +79,7 @@ def test_an_interrupted_zoo_is_continued_to_the_same_bytes(
         trained.append(arguments)
         return real(*arguments, **options)
 
-    monkeypatch.setattr(build_module, "train_chunk", interrupted)
+    monkeypatch.setattr(build_module, "train_in_parts", interrupted)
     with pytest.raises(KeyboardInterrupt, match="by the test"):
         build_tiny(tmp_path / "zoo")
     part = Zoo(tmp_path / "zoo")
@@ -94,7 +94,7 @@ def test_an_interrupted_zoo_is_continued_to_the_same_bytes(
 
 
 def test_resuming_a_finished_zoo_trains_nothing(copy, monkeypatch):
-    monkeypatch.setattr(build_module, "train_chunk", None)
+    monkeypatch.setattr(build_module, "train_in_parts", None)
     assert build_tiny(copy, resume=True).complete
 
 
@@ -208,7 +208,7 @@ def test_repairing_is_safe_from_crashes(copy, monkeypatch):
     def crash(*arguments, **options):
         raise RuntimeError("power failure")
 
-    monkeypatch.setattr(build_module, "train_chunk", crash)
+    monkeypatch.setattr(build_module, "train_in_parts", crash)
     with pytest.raises(RuntimeError, match="power failure"):
         build_tiny(copy, resume=True, repair=True)
     assert Zoo(copy).trained.tolist() == [i for i in range(MODELS) if i not in range(4, 8)]

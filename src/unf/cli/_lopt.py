@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from .._devices import is_first
 from .._files import write_whole
 from ..data import DataError
 from ..experiments.lopt import (
@@ -23,6 +24,7 @@ from ..meta import MetaTraining, Row, first_theta, meta_train
 from ..optim import KINDS, learned_optimizer, load, origin, trained
 from ..tasks import TASKS
 from ._options import INTERRUPTED, Help, OptionError, add_options, from_options, require
+from ._processes import add_processes
 
 EPILOG = """\
 examples:
@@ -54,6 +56,7 @@ def add_parser(commands: Any) -> None:
     train.add_argument(
         "--out", type=Path, default=None, metavar="DIR", help="none: out/lopt/TASK-OPTIMIZER"
     )
+    add_processes(train)
     group = train.add_argument_group("meta-training (defaults: the paper's, or those of --small)")
     add_options(group, MetaTraining, defaults=False)
     train.set_defaults(run=_train)
@@ -149,6 +152,8 @@ def _train(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print(f"\nstopped; go on with --resume (results so far in {out})", file=sys.stderr)
         return INTERRUPTED
+    if not is_first():
+        return 0
     steps, data = settings.horizon or task.horizon, task.data()
     start = first_theta(task, options.optimizer, settings, seed=options.seed)
     before, after = (

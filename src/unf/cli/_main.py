@@ -13,6 +13,7 @@ from ..zoo import ZooError
 from . import _data, _lopt, _predict, _reproduce, _spec, _zoo
 from ._load import TargetError
 from ._options import INTERRUPTED, MissingExtra, OptionError
+from ._processes import run_job
 
 MENDABLE = (
     DataError,
@@ -37,9 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command in (_spec, _data, _zoo, _predict, _lopt, _reproduce):
         command.add_parser(commands)
-    options = parser.parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    options = parser.parse_args(words)
     try:
-        return options.run(options)
+        return run_job(options, words)
     except MENDABLE as error:
         print(f"unf {options.command}: {error}", file=sys.stderr)
         return 1

@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from .._devices import is_first
 from ..experiments import predict
 from ..zoo import Zoo
 from ._options import Help, add_options, from_options, require, whole_numbers
+from ._processes import add_processes
 
 EPILOG = """\
 examples:
@@ -42,8 +44,10 @@ def add_parser(commands: Any) -> None:
         help="models to train on, validate with and test on (default: 8:1:1)",
     )
     option("--include-diverged", action="store_true", help="use models with NaN weights, as zeros")
+    option("--resume", action="store_true", help="go on after the last epoch of a stopped run")
     option("--json", action="store_true", help="print result.json")
     option("--quiet", action="store_true", help="show no progress")
+    add_processes(train)
     paper = "training (defaults: the paper's; unf-plus has its own)"
     add_options(train.add_argument_group(paper), predict.Training, defaults=False)
     train.set_defaults(run=_train)
@@ -69,8 +73,11 @@ def _train(options: argparse.Namespace) -> int:
         seed=options.seed,
         sizes=options.split,
         include_diverged=options.include_diverged,
+        resume=options.resume,
         show_progress=not options.quiet,
     )
+    if not is_first():
+        return 0
     predict.draw_predictions([report], out / "predictions.png")
     predict.draw_curves([report], out / "curves.png")
     print(json.dumps(json.loads(report.to_json())) if options.json else report)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..zoo import RECIPES, Status, Zoo, build, draw
 from ._options import INTERRUPTED, Help, add_options, from_options, require
+from ._processes import add_processes
 
 EPILOG = """\
 examples:
@@ -48,6 +49,7 @@ def add_parser(commands: Any) -> None:
             "--chunk", type=int, default=None, help="networks trained at once; none: chosen"
         )
         one.add_argument("--quiet", action="store_true", help="show no progress")
+        add_processes(one)
         add_options(one.add_argument_group("the recipe"), kind)
         one.set_defaults(run=_build)
     info = actions.add_parser("info", help="what is in a zoo", formatter_class=Help)

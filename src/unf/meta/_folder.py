@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._checkpoint import Checkpoints
+from .._checkpoint import CheckpointError, Checkpoints
 from .._devices import is_first, taken_back, wait_for_all
 from .._files import write_whole
 from .._provenance import provenance
@@ -72,7 +72,7 @@ def restore(checkpoints: Checkpoints, state: MetaState) -> tuple[MetaState, list
     """
     try:
         found = checkpoints.restore(state)
-    except ValueError as error:
+    except CheckpointError as error:
         raise MetaError(str(error)) from error
     if found is None:
         return state, []

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from .._devices import is_first, taken_back
+from .._devices import UnevenError, is_first, taken_back
 from .._progress import Progress
 from ..optim import FORMS, KINDS, Theta, init_theta
 from ..tasks import Task, check_finite
@@ -79,7 +79,7 @@ def meta_train(
         return taken_back(state.theta)
     try:
         state, problem = spread(state, problem, estimator)
-    except ValueError as error:
+    except UnevenError as error:
         raise MetaError(str(error)) from error
     per_call = steps_per_call or (10 if jax.default_backend() == "cpu" else 25)
     label, first, saved = f"{kind} on {task.name}", int(state.step), time.monotonic()

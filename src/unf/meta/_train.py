@@ -9,7 +9,7 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from .._devices import even_mesh, put
+from .._devices import UnevenError, even_mesh, put
 from ._estimators import Estimator, EvolutionStrategies
 from ._problem import Problem
 
@@ -58,11 +58,11 @@ def spread(state: MetaState, problem: Problem, estimator: Estimator) -> tuple[Me
     """Put pairs of runs on all devices of all processes, evenly, and everything else on each.
 
     Raises:
-        ValueError: if there are more processes than pairs can be spread over.
+        UnevenError: if there are more processes than pairs can be spread over.
     """
     if not isinstance(estimator, EvolutionStrategies):
         if jax.process_count() > 1:
-            raise ValueError("unrolls run in one process; choose another estimator")
+            raise UnevenError("unrolls run in one process; choose another estimator")
         return state, problem
     everywhere, pairs = _shardings(estimator)
     data, rest = eqx.partition(problem, eqx.is_array)
@@ -131,4 +131,5 @@ def advance(
         )
         return MetaState(theta, memory, runs, state.step + 1), metrics
 
-    return _kept(*jax.lax.fori_loop(0, count, body, (state, empty)), estimator)
+    state, metrics = jax.lax.fori_loop(0, count, body, (state, empty))
+    return _kept(state, metrics, estimator)

@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,12 @@ import jax
 import numpy as np
 from jaxtyping import Array, Key
 
-from .._progress import Progress
+from .._devices import is_first, wait_for_all
+from .._progress import Progress, say
 from ._errors import ZooError
 from ._recipe import Recipe
 from ._store import Status, Store, read_attributes
-from ._train import Trained, train_chunk
+from ._train import Trained, train_in_parts
 from ._zoo import Zoo, array_name, describe, stored_arrays
 
 
@@ -34,7 +35,8 @@ def build(
 
     The zoo follows from its options and `seed` alone. A chunk of models shares a
     batch size, is trained by one compiled function and stored as one file of each array: it is
-    the unit of work and of recovery.
+    the unit of work and of recovery. Several processes that `jax.distributed` knows share the
+    chunks. If the device has no memory for a chunk, fewer models are trained at a time.
 
     Args:
         recipe: what to train.
@@ -56,35 +58,38 @@ def build(
         )
     recipe, chunk = _settled(recipe, chunk, models, path if resume else None)
     store = Store(path, models, chunk)
-    _prepare(store, recipe, seed, resume, repair)
-    for index in sorted({index for index, _ in Zoo(path).damage()}) if repair else []:
-        store.forget(index)
-    todo = _missing(store)
+    if is_first():
+        _prepare(store, recipe, seed, resume, repair)
+        for index in sorted({index for index, _ in Zoo(path).damage()}) if repair else []:
+            store.forget(index)
+    wait_for_all("the zoo is there")
+    todo = [i for i in _missing(store) if i % jax.process_count() == jax.process_index()]
     _check_room(store, recipe, len(todo))
     sizes = batch_sizes_of(recipe, store.num_chunks, seed)
     data = jax.device_put(recipe.data())
     keys = jax.random.split(jax.random.key(seed), models)
-    counts = {index: store.rows(index).stop - store.rows(index).start for index in todo}
-    total = sum(counts.values()) * max(recipe.steps, 1)
+    total = len(todo) * chunk * max(recipe.steps, 1)
+    show = show_progress and is_first()
     with (
-        Progress(recipe.name, total, unit="model-steps", show=show_progress) as progress,
+        Progress(recipe.name, total, unit="model-steps", show=show) as progress,
         ThreadPoolExecutor(1) as writer,
     ):
-        written: Future | None = None
+        written, at_once = None, chunk
         for index in todo:
-            trained = train_chunk(
-                recipe,
-                _chunk_keys(keys, store, index),
-                sizes[index],
-                data,
-                on_steps=lambda steps, count=counts[index]: progress.advance(count * steps),
-            )
+            trained, room = train_in_parts(
+                recipe, _chunk_keys(keys, store, index), sizes[index], data, at_once=at_once,
+                on_model_steps=progress.advance,
+            )  # fmt: skip
+            if room < at_once:
+                say(f"{recipe.name}: no memory for {at_once} models at a time; training {room}")
+                at_once = room
             if written is not None:
                 written.result()
             written = writer.submit(_store_chunk, store, recipe, index, keys, trained, sizes[index])
             progress.advance(0, f"chunk {index + 1} of {store.num_chunks}")
         if written is not None:
             written.result()
+    wait_for_all("the zoo is built")
     return Zoo(path)
 
 

@@ -10,7 +10,7 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, PyTree
 
-from .._devices import even_mesh
+from .._devices import local_mesh
 from ._recipe import Choices, Recipe
 
 REPEATS = 2
@@ -44,7 +44,7 @@ def train_chunk(
     *,
     on_steps: Callable[[int], None] = lambda steps: None,
 ) -> Trained:
-    """Train and measure the networks of these keys, spread over all devices.
+    """Train and measure the networks of these keys, spread over all devices of this process.
 
     Args:
         recipe: what to train.
@@ -54,7 +54,7 @@ def train_chunk(
         on_steps: called with a number of steps once they are done.
     """
     begin, advance, finish = _compiled(recipe, batch_size)
-    sharding = NamedSharding(even_mesh(len(keys), "models"), PartitionSpec("models"))
+    sharding = NamedSharding(local_mesh(len(keys), "models"), PartitionSpec("models"))
     runs = begin(jax.device_put(keys, sharding))
     at_once = max(1, recipe.steps // 20)
     waiting: list[tuple[Array, int]] = []
@@ -68,6 +68,39 @@ def train_chunk(
     for entry in waiting:
         _wait(entry, on_steps)
     return trained
+
+
+def train_in_parts(
+    recipe: Recipe,
+    keys: Key[Array, " models"],
+    batch_size: int,
+    data: PyTree = (),
+    *,
+    at_once: int,
+    on_model_steps: Callable[[int], None] = lambda count: None,
+) -> tuple[Trained, int]:
+    """Train at most `at_once` networks at a time, and half as many if there is no memory for it.
+
+    Returns the networks, and how many at a time there was room for.
+    """
+    while True:
+        parts = [keys[first : first + at_once] for first in range(0, len(keys), at_once)]
+        try:
+            trained = [
+                train_chunk(
+                    recipe, part, batch_size, data,
+                    on_steps=lambda steps, part=part: on_model_steps(len(part) * steps),
+                )
+                for part in parts
+            ]  # fmt: skip
+            if len(trained) == 1:
+                return trained[0], at_once
+            trained = jax.device_get(trained)
+            return jax.tree.map(lambda *each: jnp.concatenate(each), *trained), at_once
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error) or at_once == 1:
+                raise
+            at_once = -(-at_once // 2)
 
 
 def _wait(entry: tuple[Array, int], on_steps: Callable[[int], None]) -> None:

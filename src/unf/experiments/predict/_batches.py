@@ -11,6 +11,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float, Int, PyTree
 
+from ..._devices import put
 from ...zoo import Zoo, ZooError
 
 T = TypeVar("T")
@@ -112,11 +113,11 @@ def to_device(examples: Examples) -> Examples:
 
 
 def _take_on_host(examples: Examples, index: np.ndarray, spread: NamedSharding) -> Examples:
-    return jax.device_put(jax.tree.map(lambda x: x[index], examples), spread)
+    return put(jax.tree.map(lambda x: x[index], examples), spread)
 
 
 def _take_on_device(examples: Examples, index: np.ndarray, spread: NamedSharding) -> Examples:
-    return jax.device_put(_gather(examples, jnp.asarray(index)), spread)
+    return put(_gather(examples, jnp.asarray(index)), spread)
 
 
 @jax.jit

@@ -12,7 +12,8 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from ..._devices import even_mesh
+from ..._checkpoint import Checkpoints
+from ..._devices import even_mesh, put, taken_back
 from ..._progress import Progress
 from ...nn import stack_channels
 from .._scores import kendall_tau
@@ -36,8 +37,11 @@ def fit(
     *,
     seeds: list[int],
     progress: Progress,
+    checkpoints: Checkpoints | None = None,
 ) -> Fit:
     """Train by binary cross entropy; of each seed, keep the epoch with the best validation tau.
+
+    Batches are spread over all devices of all processes.
 
     Args:
         make: makes a predictor from a key.
@@ -46,19 +50,25 @@ def fit(
         training: how.
         seeds: one predictor each.
         progress: counts steps.
+        checkpoints: where to go on from, and to write the state after each epoch.
     """
     keys = jnp.stack([jax.random.key(seed) for seed in seeds])
     size = min(training.batch_size, len(train.success))
     mesh = even_mesh(size, "batch")
     everywhere = NamedSharding(mesh, PartitionSpec())
-    models = eqx.filter_shard(eqx.filter_vmap(make)(keys), everywhere)
+    models, static = eqx.partition(eqx.filter_vmap(make)(keys), eqx.is_array)
     steps = len(train.success) // size
     optimizer = _optimizer(training, steps)
-    states = jax.vmap(optimizer.init)(eqx.filter(models, eqx.is_array))
-    states = eqx.filter_shard(states, everywhere)
-    best, best_tau = models, np.full(len(seeds), -np.inf)
-    losses, taus = [], []
-    for epoch in range(training.epochs):
+    now = _State(models, jax.vmap(optimizer.init)(models), models)
+    epochs, now, notes = (checkpoints and checkpoints.restore(now)) or (0, now, {})
+    losses, taus = (
+        [np.array(row, float) for row in notes.get(name, [])] for name in ("losses", "taus")
+    )
+    best_tau = np.max([np.full(len(seeds), -np.inf), *map(_or_worst, taus)], axis=0)
+    models, states, best = put(now, everywhere)
+    models, best = (eqx.combine(each, static) for each in (models, best))
+    progress.advance(epochs * steps)
+    for epoch in range(epochs, training.epochs):
         order = np.stack([_order(seed, epoch, len(train.success)) for seed in seeds])
         order = order[:, : steps * size].reshape(len(seeds), steps, size)
         sums = np.zeros(len(seeds))
@@ -68,11 +78,14 @@ def fit(
             progress.advance(count, f"epoch {epoch + 1} of {training.epochs}")
         losses.append(sums / steps)
         predicted = predict(models, valid.weights)
-        taus.append([kendall_tau(row, labels(valid)) for row in predicted])
-        better = np.asarray(taus[-1]) > best_tau
+        taus.append(np.array([kendall_tau(row, labels(valid)) for row in predicted]))
+        better = taus[-1] > best_tau
         best_tau = np.where(better, taus[-1], best_tau)
         best = _choose(jnp.asarray(better), models, best)
         progress.advance(0, f"validation τ {np.mean(best_tau):.4f}")
+        if checkpoints is not None:
+            found = {"losses": _texts(losses), "taus": _texts(taus)}
+            checkpoints.save(epoch + 1, _State(*_arrays(models, states, best)), found)
     if not np.isfinite(best_tau).all():
         bad = [seed for seed, tau in zip(seeds, best_tau, strict=True) if not np.isfinite(tau)]
         raise PredictError(
@@ -81,8 +94,30 @@ def fit(
     return Fit(best, np.array(losses), np.array(taus))
 
 
+class _State(NamedTuple):
+    """What training goes on from."""
+
+    models: Any
+    states: Any
+    best: Any
+
+
+def _arrays(*trees: Any) -> list[Any]:
+    return [eqx.filter(tree, eqx.is_array) for tree in trees]
+
+
+def _texts(rows: list[np.ndarray]) -> list[list[str]]:
+    """Numbers as JSON can hold them, NaN too, without loss."""
+    return [[repr(float(x)) for x in row] for row in rows]
+
+
+def _or_worst(taus: np.ndarray) -> np.ndarray:
+    return np.where(np.isfinite(taus), taus, -np.inf)
+
+
 def predict(models: Any, weights: PyTree, *, batch_size: int = 32) -> Float[np.ndarray, "seeds n"]:
-    """Predicted success rates, by each of several stacked predictors."""
+    """Predicted success rates, by each of several stacked predictors, in this process alone."""
+    models = taken_back(models)
     size = len(jax.tree.leaves(weights)[0])
     parts = []
     for first in range(0, size, batch_size):

@@ -13,6 +13,8 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int, PyTree
 
+from ..._checkpoint import CheckpointError, Checkpoints
+from ..._devices import UnevenError, is_first, taken_back, wait_for_all
 from ..._files import write_whole
 from ..._progress import Progress
 from ..._provenance import provenance
@@ -106,11 +108,14 @@ def train(
     seed: int = 0,
     sizes: tuple[int, ...] | None = None,
     include_diverged: bool = False,
+    resume: bool = False,
     show_progress: bool = True,
 ) -> Report:
     """Train predictors of one method, and test each once.
 
     The folder `out` gets the predictors and `result.json`; those of an earlier run are removed.
+    Stopped at any moment, training goes on with `resume` after the last whole epoch, to the same
+    result. Batches are spread over all devices of all processes that `jax.distributed` knows.
 
     Args:
         zoo: whose models' success to predict.
@@ -121,10 +126,11 @@ def train(
         seed: the first one's.
         sizes: how many models to train on, validate with and test on; by default 8:1:1.
         include_diverged: use models whose weights are not finite too, with zeros in their place.
+        resume: go on from the last epoch of an earlier run with the same arguments, if any.
         show_progress: show rate and time left on standard error.
 
     Raises:
-        PredictError: if the method is unknown.
+        PredictError: if the method is unknown, or what is to be resumed is another training.
         ZooError: if the zoo has too few models, or is damaged.
     """
     if method not in METHODS:
@@ -134,20 +140,38 @@ def train(
     started = time.perf_counter()
     training = training or Training(**METHODS[method].defaults)
     folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in [folder / "result.json", *folder.glob(MODELS.format("*"))]:
-        old.unlink(missing_ok=True)
     split = split_models(zoo, sizes, diverged=include_diverged)
     all_seeds = list(range(seed, seed + seeds))
     steps = training.epochs * (len(split.train) // min(training.batch_size, len(split.train)))
     make = partial(METHODS[method].make, zoo.space)
     train_part, valid_part = (to_device(load_examples(zoo, rows)) for rows in split[:2])
-    with Progress(METHODS[method].title, steps, unit="steps", show=show_progress) as progress:
-        fitted = fit(make, train_part, valid_part, training, seeds=all_seeds, progress=progress)
+    checkpoints = _begin(
+        folder,
+        {
+            "what": "checkpoint of a predictor training",
+            "method": method,
+            "training": dataclasses.asdict(training),
+            "seeds": all_seeds,
+            "split": [len(rows) for rows in split],
+            "include_diverged": include_diverged,
+            "zoo": zoo.origin,
+        },
+        resume=resume,
+    )
+    show = show_progress and is_first()
+    with Progress(METHODS[method].title, steps, unit="steps", show=show) as progress:
+        try:
+            fitted = fit(
+                make, train_part, valid_part, training, seeds=all_seeds, progress=progress,
+                checkpoints=checkpoints,
+            )  # fmt: skip
+        except (CheckpointError, UnevenError) as error:
+            raise PredictError(f"{folder}: {error}") from error
+    fitted = fitted._replace(models=taken_back(fitted.models))
     test = load_examples(zoo, split.test)
     predicted, true = predict(fitted.models, test.weights), labels(test)
     models = [_pick(fitted.models, i) for i in range(seeds)]
-    for number, model in zip(all_seeds, models, strict=True):
+    for number, model in zip(all_seeds, models, strict=True) if is_first() else ():
         save_model(folder / MODELS.format(number), model)
     report = Report(
         method=method,
@@ -171,8 +195,31 @@ def train(
         parameters=sum(x.size for x in jax.tree.leaves(eqx.filter(models[0], eqx.is_array))),
         seconds=time.perf_counter() - started,
     )
-    write_whole(folder / "result.json", report.to_json())
+    if is_first():
+        write_whole(folder / "result.json", report.to_json())
     return report
+
+
+def _begin(folder: Path, job: dict[str, Any], *, resume: bool) -> Checkpoints:
+    """Remove what an earlier run left, or make sure that it was this one."""
+    job = json.loads(json.dumps(job))
+    checkpoints = Checkpoints(folder / "checkpoints", job)
+    for known in checkpoints.descriptions() if resume else ():
+        for name in job:
+            if known.get(name) != job[name]:
+                raise PredictError(
+                    f"{folder}: the training there has {name} = {known.get(name)!r}, not "
+                    f"{job[name]!r}; give the same options, or choose another folder with --out"
+                )
+    wait_for_all("the folder is known")
+    if is_first():
+        folder.mkdir(parents=True, exist_ok=True)
+        if not resume:
+            checkpoints.clear()
+        for old in [folder / "result.json", *folder.glob(MODELS.format("*"))]:
+            old.unlink(missing_ok=True)
+    wait_for_all("the folder is ready")
+    return checkpoints
 
 
 def invariance_gap(models: Any, space: WeightSpace, weights: PyTree, *, seed: int) -> float:
