@@ -9,10 +9,11 @@ import numpy as np
 import optax
 import pytest
 from architectures import ARCHITECTURES, space_of
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save, save_file
 
 import unf
 from unf import SpecError, load_model, save_model
+from unf._arrays import _checksum
 from unf.experiments import spaces
 from unf.models import UNF, InvariantUNF, StatNN, leaf_statistics
 from unf.testing import assert_equivariant, assert_invariant, random_features
@@ -57,6 +58,12 @@ def test_round_trip(name, tmp_path):
     for a, b in zip(jax.tree.leaves(model(x)), jax.tree.leaves(again(x)), strict=True):
         np.testing.assert_array_equal(a, b)
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_half_precision_is_kept(tmp_path):
+    save_model(tmp_path / "half", UNF(SPACE, 1, 1, key=KEY, num_layers=1, dtype=jnp.bfloat16))
+    again = load_model(tmp_path / "half")
+    assert {x.dtype for x in jax.tree.leaves(again)} == {jnp.dtype(jnp.bfloat16)}
 
 
 def test_paper_defaults():
@@ -132,8 +139,9 @@ def rewrite(path, target, change_arrays=lambda a: a, change_description=lambda d
     with safe_open(path, framework="numpy") as file:
         arrays = {name: file.get_tensor(name) for name in file.keys()}
         description = json.loads(file.metadata()["unf"])
-    metadata = {"unf": json.dumps(change_description(description))}
-    save_file(change_arrays(arrays), target, metadata=metadata)
+    arrays, metadata = change_arrays(arrays), {"unf": json.dumps(change_description(description))}
+    metadata["sum"] = _checksum(save(arrays, metadata))
+    save_file(arrays, target, metadata=metadata)
 
 
 def test_loading_checks_arrays_and_description(tmp_path):

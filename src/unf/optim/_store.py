@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import equinox as eqx
 import jax
 
 from .._arrays import fill, read_arrays, write_arrays
-from ..models import check_space
+from ..basis import make_plan
+from ..models import check_layer, check_space
 from ..spec import WeightSpace
 from ._form import Form
 from ._theta import NFNLinear, Theta, init_theta
@@ -44,7 +46,7 @@ def load(name: str | os.PathLike, *, space: WeightSpace | None = None) -> Theta:
     """
     path = _find(name)
     description, arrays = read_arrays(path)
-    theta = fill(_skeleton(description, path), arrays, path)
+    theta = fill(_skeleton(description, arrays, path), arrays, path)
     if space is not None and theta.space is not None:
         check_space(space, theta.space)
     return theta
@@ -55,7 +57,10 @@ def origin(name: str | os.PathLike) -> dict[str, Any]:
     path = _find(name)
     description, _ = read_arrays(path)
     _check_kind(description, path)
-    return description.get("origin", {})
+    found = description.get("origin", {})
+    if not isinstance(found, dict):
+        raise ValueError(f"{path}: does not say where the optimizer comes from")
+    return found
 
 
 def trained() -> list[str]:
@@ -80,18 +85,18 @@ def _describe(theta: Theta) -> dict[str, Any]:
     }
 
 
-def _skeleton(description: dict[str, Any], path: Any) -> Theta:
+def _skeleton(description: dict[str, Any], arrays: Mapping[str, Any], path: Any) -> Theta:
     _check_kind(description, path)
     try:
-        space = description["space"]
-        arguments = {
-            "space": None if space is None else WeightSpace.from_json(space),
-            "form": Form(**description["form"]),
-            "spatial": tuple(description["spatial"]),
-            **{key: description[key] for key in ("kind", "hidden_channels", "head_bias")},
-        }
+        text, spatial = description["space"], tuple(description["spatial"])
+        space = None if text is None else WeightSpace.from_json(text)
+        arguments = {key: description[key] for key in ("kind", "hidden_channels", "head_bias")}
+        if space is not None:
+            plan = make_plan(space.fix(*spatial) if spatial else space)
+            check_layer(plan, arguments["hidden_channels"], 1, arrays)
+        arguments |= {"space": space, "form": Form(**description["form"]), "spatial": spatial}
         return eqx.filter_eval_shape(init_theta, **arguments, key=jax.random.key(0))
-    except (KeyError, TypeError) as error:
+    except Exception as error:  # what a description has wrong in it can fail in any way
         raise ValueError(f"{path}: no optimizer can be made from this ({error!r})") from error
 
 
