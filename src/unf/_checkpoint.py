@@ -89,10 +89,10 @@ class Checkpoints:
         jobs = []
         for files in self._found().values():
             try:
-                jobs.append(read_arrays(files[0])[0]["job"])
-            except (ValueError, OSError, KeyError):
+                jobs.append(read_arrays(files[0])[0].get("job"))
+            except (ValueError, OSError):
                 continue
-        return jobs
+        return [job for job in jobs if isinstance(job, dict)]
 
     def _found(self) -> dict[tuple[int, int], list[Path]]:
         """Files by step and number of processes; those of unfinished states too."""
@@ -110,13 +110,19 @@ class Checkpoints:
         about = parts[0][0]
         if about.get("job") != self.description:
             raise ValueError(f"{files[0]}: of another job")
-        arrays = {
-            name: np.concatenate([part[name] for _, part in parts if name in part])
-            if first.ndim
-            else first
-            for name, first in parts[0][1].items()
-        }
-        return int(about["step"]), fill(like, arrays, files[0]), dict(about["notes"])
+        step, notes = about.get("step"), about.get("notes")
+        if type(step) is not int or step < 0 or not isinstance(notes, dict):
+            raise ValueError(f"{files[0]}: the description of its state is damaged")
+        try:
+            arrays = {
+                name: np.concatenate([part[name] for _, part in parts if name in part])
+                if first.ndim
+                else first
+                for name, first in parts[0][1].items()
+            }
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{files[0]}: the parts of its state do not fit ({error})") from error
+        return step, fill(like, arrays, files[0]), notes
 
 
 def _same_everywhere(leaf: Any) -> bool:

@@ -161,32 +161,33 @@ class Checkpoints:
         memory = optax.adam(1e-3).init(theta)
         self.state = MetaState(theta, memory, runs, jnp.asarray(3, jnp.int32))
         self.config = {"format": 1, "task": "mlp", "task.hidden": [3], "kind": "sgdm", "seed": 0}
-        _folder.claim(self.folder, self.config, resume=False)
+        checkpoints = _folder.claim(self.folder, self.config, resume=False)
         row = dict.fromkeys(_folder.COLUMNS, 1.5) | {"step": 3}
-        _folder.store(self.folder, self.state, [row], self.config)
-        self.files = {file.name: file.read_bytes() for file in self.folder.iterdir()}
-        del self.files["optimizer.safetensors"]
-        self.good = Checkpoint("metrics.csv", self.files["metrics.csv"])
+        _folder.store(self.folder, checkpoints, self.state, [row], self.config)
+        (state,) = (self.folder / "checkpoints").iterdir()
+        self.files = {
+            str(file.relative_to(self.folder)): file.read_bytes()
+            for file in (state, self.folder / "config.json")
+        }
+        self.good = Checkpoint("config.json", self.files["config.json"])
         _folder.write_whole = lambda *_: None  # the disk's speed is not what is tested
 
     def alter(self, rng):
-        name = rng.choice(["checkpoint.safetensors"] * 3 + list(self.files))
+        name = rng.choice(list(self.files))
         if name.endswith("safetensors"):
             return Checkpoint(name, changed_file(rng, self.files[name]))
-        if name.endswith("json") and rng.random() < 0.5:
+        if rng.random() < 0.5:
             altered = dumps(changed_json(rng, json.loads(self.files[name])))
             return Checkpoint(name, altered.encode("utf-8", "surrogatepass"))
         return Checkpoint(name, changed_bytes(rng, self.files[name]))
 
     def read(self, given):
-        file = self.folder / given.name
-        file.write_bytes(given.content)
-        try:
-            _folder.claim(self.folder, self.config, resume=True)
-            state, rows = _folder.restore(self.folder, self.state)
-            assert all(row["step"] <= int(state.step) for row in rows)
-        finally:
-            file.write_bytes(self.files[given.name])
+        for name in self.files:  # each alone says what the job is
+            (self.folder / name).unlink(missing_ok=True)
+        (self.folder / given.name).write_bytes(given.content)
+        checkpoints = _folder.claim(self.folder, self.config, resume=True)
+        _, rows = _folder.restore(checkpoints, self.state)
+        assert all(list(row) == list(_folder.COLUMNS) for row in rows)
 
 
 class ZooFile(NamedTuple):

@@ -143,5 +143,5 @@ def _report(
 def _read(file: Path) -> Report | None:
     try:
         return Report.from_json(file.read_text())
-    except (OSError, PredictError):
+    except (OSError, UnicodeDecodeError, PredictError):
         return None

@@ -77,7 +77,14 @@ def restore(checkpoints: Checkpoints, state: MetaState) -> tuple[MetaState, list
     if found is None:
         return state, []
     _, state, notes = found
-    return state, [dict(zip(COLUMNS, map(_number, row), strict=True)) for row in notes["metrics"]]
+    try:
+        rows = [dict(zip(COLUMNS, map(_number, row), strict=True)) for row in notes["metrics"]]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise MetaError(
+            f"{checkpoints.folder}: the metrics in the last checkpoint are damaged ({error!r}); "
+            "remove it to go on from the one before"
+        ) from error
+    return state, rows
 
 
 def store(
@@ -124,7 +131,7 @@ def _number(text: str) -> float | int:
 def _described(file: Path) -> dict[str, Any]:
     try:
         known = json.loads(file.read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MetaError(f"{file}: not of a meta-training, or damaged ({error})") from error
     if not isinstance(known, dict):
         raise MetaError(f"{file}: not a description of a meta-training")

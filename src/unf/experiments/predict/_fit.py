@@ -1,6 +1,6 @@
 """Training several predictors together, each from its own seed and in its own order."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from ..._checkpoint import Checkpoints
+from ..._checkpoint import CheckpointError, Checkpoints
 from ..._devices import even_mesh, put, taken_back
 from ..._progress import Progress
 from ...nn import stack_channels
@@ -61,9 +61,7 @@ def fit(
     optimizer = _optimizer(training, steps)
     now = _State(models, jax.vmap(optimizer.init)(models), models)
     epochs, now, notes = (checkpoints and checkpoints.restore(now)) or (0, now, {})
-    losses, taus = (
-        [np.array(row, float) for row in notes.get(name, [])] for name in ("losses", "taus")
-    )
+    losses, taus = (_rows(notes, name, epochs, len(seeds)) for name in ("losses", "taus"))
     best_tau = np.max([np.full(len(seeds), -np.inf), *map(_or_worst, taus)], axis=0)
     models, states, best = put(now, everywhere)
     models, best = (eqx.combine(each, static) for each in (models, best))
@@ -109,6 +107,15 @@ def _arrays(*trees: Any) -> list[Any]:
 def _texts(rows: list[np.ndarray]) -> list[list[str]]:
     """Numbers as JSON can hold them, NaN too, without loss."""
     return [[repr(float(x)) for x in row] for row in rows]
+
+
+def _rows(notes: Mapping[str, Any], name: str, epochs: int, seeds: int) -> list[np.ndarray]:
+    try:
+        return list(np.array(notes.get(name, []), float).reshape(epochs, seeds))
+    except (ValueError, TypeError) as error:
+        raise CheckpointError(
+            f"the {name} in the last checkpoint are damaged ({error}); begin again without --resume"
+        ) from error
 
 
 def _or_worst(taus: np.ndarray) -> np.ndarray:

@@ -86,7 +86,7 @@ class Report:
             fields: dict[str, Any] = {f.name: record[f.name] for f in dataclasses.fields(cls)}
             fields |= {name: np.asarray(fields[name], dtype) for name, dtype in _ARRAYS.items()}
             return cls(**fields)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise PredictError(f"not the result of an experiment ({error!r})") from error
 
     def __str__(self) -> str:
