@@ -247,7 +247,7 @@ from unf.tasks import MLPTask
 assert len(jax.devices()) == int(sys.argv[1])
 rows = []
 task = MLPTask(dataset="digits", hidden=(3,), batch_size=4)
-options = MetaTraining(steps=4, pairs=4, window=2, horizon=4)
+options = MetaTraining(steps=4, pairs=8, window=2, horizon=4)
 meta_train(task, "sgdm", sys.argv[2], options, on_metrics=rows.append, show_progress=False)
 print(json.dumps([row["loss"] for row in rows]))
 """
@@ -255,7 +255,7 @@ print(json.dumps([row["loss"] for row in rows]))
 
 def test_pairs_are_spread_over_devices_without_changing_the_result(tmp_path):
     losses = []
-    for devices in (1, 4):
+    for devices in (1, 8):
         environment = {
             **os.environ,
             "JAX_NUM_CPU_DEVICES": str(devices),

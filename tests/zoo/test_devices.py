@@ -1,4 +1,4 @@
-"""The same on one device and on four."""
+"""The same on one device and on eight."""
 
 import json
 import os
@@ -31,7 +31,7 @@ print(json.dumps({"loss": loss, "predicted": report.predicted.tolist()}))
 def results(tmp_path_factory):
     cache = tmp_path_factory.mktemp("cache")
     found = {}
-    for devices in (1, 4):
+    for devices in (1, 8):
         environment = {
             **os.environ,
             "JAX_NUM_CPU_DEVICES": str(devices),
@@ -49,5 +49,5 @@ def results(tmp_path_factory):
 @pytest.mark.nightly
 @pytest.mark.parametrize("what", ["loss", "predicted"])
 def test_models_and_batches_are_spread_without_changing_the_result(results, what):
-    one, four = (np.array(results[devices][what]) for devices in (1, 4))
-    np.testing.assert_allclose(one, four, rtol=1e-4, atol=1e-6)
+    one, eight = (np.array(results[devices][what]) for devices in (1, 8))
+    np.testing.assert_allclose(one, eight, rtol=1e-4, atol=1e-6)

@@ -52,6 +52,7 @@ def add_parser(commands: Any) -> None:
     train.add_argument("--small", action="store_true", help="a small version, for CPUs")
     train.add_argument("--seed", type=int, default=0, help="of everything random")
     train.add_argument("--resume", action="store_true", help="go on from a checkpoint")
+    train.add_argument("--checkpoint-seconds", type=float, default=60.0, help="between checkpoints")
     train.add_argument("--tensorboard", action="store_true", help="write metrics for it too")
     train.add_argument(
         "--out", type=Path, default=None, metavar="DIR", help="none: out/lopt/TASK-OPTIMIZER"
@@ -146,6 +147,7 @@ def _train(options: argparse.Namespace) -> int:
             settings,
             seed=options.seed,
             resume=options.resume,
+            seconds_between_checkpoints=options.checkpoint_seconds,
             on_metrics=watch,
             show_progress=not options.quiet,
         )

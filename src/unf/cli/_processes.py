@@ -64,7 +64,7 @@ def run_job(options: argparse.Namespace, arguments: Sequence[str]) -> int:
         return options.run(options)
     if os.environ.get(_CHILD):
         _connect(count, coordinator, index)
-        return options.run(options)
+        return _run_child(options)
     if count < 1 or (coordinator is None) != (index is None):
         raise OptionError(
             f"--processes is {count}, --coordinator {coordinator} and --process {index}; expected "
@@ -111,6 +111,17 @@ def _connect(count: int, coordinator: str, index: int) -> None:
     jax.distributed.initialize(
         coordinator, count, index, heartbeat_timeout_seconds=_PATIENCE, initialization_timeout=60
     )
+
+
+def _run_child(options: argparse.Namespace) -> int:
+    try:
+        return options.run(options)
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" in str(error):
+            raise
+        say(f"unf: no contact with another process ({str(error).splitlines()[0][:200]})")
+        sys.stderr.flush()
+        os._exit(1)  # the usual way would wait for the other
 
 
 def _watch(children: list[subprocess.Popen], indices: list[int], count: int) -> int:

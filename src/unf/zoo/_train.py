@@ -11,6 +11,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, PyTree
 
 from .._devices import local_mesh
+from ._errors import ZooError
 from ._recipe import Choices, Recipe
 
 REPEATS = 2
@@ -98,8 +99,13 @@ def train_in_parts(
             trained = jax.device_get(trained)
             return jax.tree.map(lambda *each: jnp.concatenate(each), *trained), at_once
         except jax.errors.JaxRuntimeError as error:
-            if "RESOURCE_EXHAUSTED" not in str(error) or at_once == 1:
+            if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
+            if at_once == 1:
+                raise ZooError(
+                    "the device has no memory for a single model; choose smaller models or "
+                    f"batches ({str(error).splitlines()[0]})"
+                ) from error
             at_once = -(-at_once // 2)
 
 

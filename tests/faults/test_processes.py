@@ -1,0 +1,90 @@
+"""One of two processes is lost: the other says so and ends, and both resume to the same result."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+
+import numpy as np
+import pytest
+from jobs import META, Jobs, begun, kill, wait_until
+from level import FULL
+
+MINUTE = 60.0
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory):
+    return Jobs(tmp_path_factory.mktemp("jobs"))
+
+
+def pair(jobs, words):
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{one.getsockname()[1]}"
+    more = ["--processes", "2", "--coordinator", address]
+    return [jobs.start(*words, *more, "--process", str(i)) for i in range(2)]
+
+
+def metrics(folder):
+    return np.genfromtxt(folder / "metrics.csv", delimiter=",", names=True)
+
+
+@pytest.mark.parametrize("lost", [1, pytest.param(0, marks=pytest.mark.nightly)])
+def test_a_process_is_lost(jobs, lost, tmp_path):
+    """Two processes with two devices each, over loopback; the same as one device, nearly."""
+    reference, out = jobs.reference("meta"), tmp_path / "out"
+    words = [*META, "--out", str(out)]
+    both = pair(jobs, words)
+    wait_until(lambda: begun("meta", out) or any(p.poll() is not None for p in both))
+    kill(both[lost])
+    started = time.monotonic()
+    other = both[1 - lost]
+    _, errors = other.communicate(timeout=2 * MINUTE)
+    assert other.returncode == 1 and time.monotonic() - started < MINUTE, errors
+    assert "lost another one" in errors and "start all processes again with --resume" in errors
+    assert "Traceback" not in errors and "0x" not in errors
+    for process in pair(jobs, [*words, "--resume"]):
+        _, errors = process.communicate(timeout=5 * MINUTE)
+        assert process.returncode == 0, errors
+    one, two = metrics(reference), metrics(out)
+    for column in ("step", "loss", "alpha", "gamma"):
+        np.testing.assert_allclose(one[column], two[column], rtol=1e-4)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["zoo", "predict"])
+def test_two_processes_are_as_good_as_one(jobs, kind, tmp_path):
+    reference = jobs.reference(kind)
+    jobs.run(*jobs.command(kind, tmp_path / "out"), "--processes", "2")
+    if kind == "zoo":
+        for file in (f for f in reference.rglob("*") if f.is_file()):
+            assert (
+                tmp_path / "out" / file.relative_to(reference)
+            ).read_bytes() == file.read_bytes()
+        return
+    one, two = (
+        json.loads((folder / "result.json").read_text()) for folder in (reference, tmp_path / "out")
+    )
+    for name in ("losses", "predicted"):
+        np.testing.assert_allclose(one[name], two[name], rtol=1e-3)
+
+
+def test_options_that_do_not_fit(jobs):
+    process = jobs.start(*META, "--out", "x", "--processes", "2", "--process", "0")
+    _, errors = process.communicate(timeout=MINUTE)
+    assert process.returncode == 1 and "either both of the others or none" in errors
+
+
+def test_ctrl_c_stops_both(jobs, tmp_path):
+    if not FULL:
+        pytest.skip("in the full version")
+    process = jobs.start(*META, "--out", str(tmp_path / "out"), "--processes", "2")
+    wait_until(lambda: begun("meta", tmp_path / "out"))
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=2 * MINUTE)
+    assert process.returncode == 130 and "Traceback" not in errors
+    found = subprocess.run(["pgrep", "-f", str(tmp_path / "out")], capture_output=True, check=False)
+    assert not found.stdout
