@@ -195,14 +195,26 @@ class ZooFile(NamedTuple):
 
     name: str
     content: bytes
-    wanted: str
+    wanted: tuple[str, ...]
+
+
+_PARTS = {
+    "zarr.json": ("recipe", "success"),
+    "status": ("complete",),
+    "success": ("success",),
+    "loss": ("loss",),
+    "weights.w": ("weights",),
+    "batch_size": ("choices",),
+    "choices.learning_rate": ("choices",),
+    "seed": ("damage",),
+}
+"""What reads a file, by the first part of its name."""
 
 
 class Zoos:
     """`unf.zoo.Zoo`: descriptions, arrays' descriptions and chunks."""
 
     errors = (ZooError, SpecError)
-    parts = "success", "choices", "weights", "damage", "describe", "recipe"
 
     def __init__(self, folder):
         self.path = folder / "zoo"
@@ -218,12 +230,14 @@ class Zoos:
             store.write(chunk, values | {"status": np.full(2, Status.TRAINED)})
         found = (file for file in self.path.rglob("*") if file.is_file())
         self.files = {str(file.relative_to(self.path)): file.read_bytes() for file in found}
-        self.good = ZooFile("zarr.json", self.files["zarr.json"], "describe")
+        self.good = ZooFile("zarr.json", self.files["zarr.json"], ("describe", "damage", "weights"))
 
     def alter(self, rng):
         name = rng.choice(["zarr.json"] * 8 + [n for n in self.files if n.endswith("json")] * 2
                           + list(self.files))  # fmt: skip
-        content, part = self.files[name], rng.choice(self.parts)
+        content, wanted = self.files[name], _PARTS[name.split("/")[0]]
+        if rng.random() < 0.1:
+            wanted = (*wanted, "choices", "weights", "damage", "describe")
         if name.endswith("json") and rng.random() < 0.8:
             description = json.loads(content)
             if name == "zarr.json" and rng.random() < 0.3:
@@ -232,16 +246,17 @@ class Zoos:
             altered = dumps(changed_json(rng, description)).encode("utf-8", "surrogatepass")
         else:
             altered = changed_bytes(rng, content)
-        return ZooFile(name, altered, part)
+        return ZooFile(name, altered, wanted)
 
     def read(self, given):
         file = self.path / given.name
         file.write_bytes(given.content)
         try:
             zoo = Zoo(self.path)
-            wanted = getattr(zoo, given.wanted)
-            if callable(wanted):
-                wanted()
+            for name in given.wanted:
+                wanted = getattr(zoo, name)
+                if callable(wanted):
+                    wanted()
         finally:
             file.write_bytes(self.files[given.name])
 

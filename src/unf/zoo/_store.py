@@ -17,6 +17,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,11 @@ import numpy as np
 
 from .._files import write_whole
 from ._errors import ZooError
+
+Form = tuple[tuple[int, ...], str]
+"""Of an array: the shape of one model's part, and the type."""
+_CHECKSUM_BYTES = 4
+_REPAIR = "build again with --resume --repair to train these models anew"
 
 
 class Status(IntEnum):
@@ -41,6 +47,7 @@ class Store:
         """A store at a path that exists or will be created by `create`."""
         self.path, self.models, self.chunk = Path(path), models, chunk
         self._arrays: dict[str, Any] = {}
+        self._forms: dict[str, Form] = {"status": ((), "uint8")}
 
     @property
     def num_chunks(self) -> int:
@@ -51,14 +58,20 @@ class Store:
         """The models of a chunk."""
         return slice(chunk * self.chunk, min((chunk + 1) * self.chunk, self.models))
 
-    def create(self, arrays: Mapping[str, tuple[tuple[int, ...], str]], attributes: dict) -> None:
-        """Make arrays of these shapes (of one model) and types; those there already are kept."""
+    def create(self, arrays: Mapping[str, Form], attributes: dict) -> None:
+        """Make arrays of these forms; those there already are kept."""
+        self.expect(arrays)
         with _explained(self.path, "made"):
             self.path.mkdir(parents=True, exist_ok=True)
-            for name, (shape, dtype) in arrays.items():
-                self._open(name, shape, dtype)
+            for name in arrays:
+                self._open(name, create=True)
             document = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
             write_whole(self.path / "zarr.json", json.dumps(document, indent=1))
+
+    def expect(self, arrays: Mapping[str, Form]) -> None:
+        """From now on, refuse arrays of another form than `create` would have made."""
+        self._arrays.clear()
+        self._forms |= arrays
 
     def write(self, chunk: int, values: Mapping[str, np.ndarray]) -> None:
         """Write the arrays of a chunk and wait until they are on disk, the status last."""
@@ -82,18 +95,44 @@ class Store:
             ZooError: if the array is missing, or a chunk of it missing, cut short or altered.
         """
         rows = slice(0, self.models) if rows is None else rows
+        self.check_chunks(name, range(rows.start // self.chunk, -(-rows.stop // self.chunk)))
         with _explained(self.path / name, f"read ({_which(rows)})"):
             return self._array(name)[rows].read().result()
+
+    def check_chunks(self, name: str, chunks: Iterable[int]) -> None:
+        """Compare the files of an array with its form, before room is made for what they hold.
+
+        Raises:
+            ZooError: if one is missing, or not as long as its form says.
+        """
+        shape, dtype = self.shape(name)[1:], self.dtype(name)
+        expected = self.chunk * prod(shape) * dtype.itemsize + _CHECKSUM_BYTES
+        for chunk in chunks:
+            file = Path(self.path / name / "c" / str(chunk), *["0"] * len(shape))
+            done = f"read ({_which(self.rows(chunk))})"
+            with _explained(self.path / name, done):
+                found = file.stat().st_size if file.exists() else 0
+            if found != expected:
+                state = "damaged" if found else "missing"
+                raise ZooError(
+                    f"{self.path / name} could not be {done}: a chunk is {state}; {_REPAIR} "
+                    f"({found} bytes, expected {expected})"
+                )
 
     def status(self) -> np.ndarray:
         """The status of every model; chunks never written are missing."""
         status = np.zeros(self.models, np.uint8)
-        with _explained(self.path / "status", "opened"):
-            array = self._open("status", missing_is_fill=True)
-        for rows in map(self.rows, range(self.num_chunks)):
-            with _explained(self.path / "status", f"read ({_which(rows)})"):
-                status[rows] = array[rows].read().result()
+        for rows in map(self.rows, self._marked()):
+            status[rows] = self.read("status", rows)
         return status
+
+    def _marked(self) -> list[int]:
+        """Chunks that have a status."""
+        with _explained(self.path / "status", "opened"):
+            self._array("status")
+        names = [file.name for file in (self.path / "status" / "c").glob("*")]
+        numbers = {int(name) for name in names if name.isdecimal() and len(name) < 19}
+        return sorted(number for number in numbers if number < self.num_chunks)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of an array, models first."""
@@ -113,9 +152,8 @@ class Store:
 
     def damage(self, names: Iterable[str]) -> Iterator[tuple[int, str]]:
         """Of chunks once finished, what cannot be read, or is not finite though trained."""
-        for chunk in range(self.num_chunks):
-            if (self.path / "status" / "c" / str(chunk)).exists():
-                yield from ((chunk, reason) for reason in self._faults(chunk, names))
+        for chunk in self._marked():
+            yield from ((chunk, reason) for reason in self._faults(chunk, names))
 
     def _faults(self, chunk: int, names: Iterable[str]) -> Iterator[str]:
         rows = self.rows(chunk)
@@ -140,34 +178,29 @@ class Store:
             self._arrays[name] = self._open(name)
         return self._arrays[name]
 
-    def _open(
-        self,
-        name: str,
-        shape: tuple[int, ...] | None = None,
-        dtype: str = "",
-        missing_is_fill: bool = False,
-    ) -> Any:
+    def _open(self, name: str, create: bool = False) -> Any:
         spec: dict[str, Any] = {
             "driver": "zarr3",
             "kvstore": {"driver": "file", "path": str(self.path / name)},
-            "fill_missing_data_reads": missing_is_fill,
+            "fill_missing_data_reads": False,
             "store_data_equal_to_fill_value": True,
         }
-        if shape is None:
-            return _tensorstore().open(spec).result()
-        spec["metadata"] = {
-            "shape": [self.models, *shape],
-            "data_type": dtype,
-            "chunk_grid": {
-                "name": "regular",
-                "configuration": {"chunk_shape": [self.chunk, *shape]},
-            },
-            "codecs": [
-                {"name": "bytes", "configuration": {"endian": "little"}},
-                {"name": "crc32c"},
-            ],
-        }
-        return _tensorstore().open(spec, open=True, create=True).result()
+        if name in self._forms:
+            shape, dtype = self._forms[name]
+            spec["metadata"] = {
+                "shape": [self.models, *shape],
+                "data_type": dtype,
+                "chunk_grid": {
+                    "name": "regular",
+                    "configuration": {"chunk_shape": [self.chunk, *shape]},
+                },
+                "chunk_key_encoding": {"name": "default"},
+                "codecs": [
+                    {"name": "bytes", "configuration": {"endian": "little"}},
+                    {"name": "crc32c"},
+                ],
+            }
+        return _tensorstore().open(spec, open=True, create=create).result()
 
 
 def _tensorstore() -> Any:
@@ -190,7 +223,7 @@ def read_attributes(path: str | os.PathLike) -> dict[str, Any]:
         raise ZooError(f"{path}: no zoo here (no file zarr.json); make one with: unf zoo build")
     try:
         return dict(json.loads(file.read_text())["attributes"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ZooError(f"{file}: not the description of a zarr group ({error!r})") from error
 
 
@@ -218,16 +251,17 @@ class _explained:
 
 def _cause(text: str) -> str:
     """A storage error in plain words, with the remedy."""
-    repair = "build again with --resume --repair to train these models anew"
     for sign, words in {
         "No space left": "the disk is full; free some space, then build again with --resume",
         "quota exceeded": "the disk quota is used up; free some space, then use --resume",
         "Permission denied": "permission denied; choose a folder you may write to",
         "Read-only file system": "the file system is read-only; choose another folder",
-        "is missing": f"a chunk is missing; {repair}",
-        "NOT_FOUND": f"an array or a chunk is missing; {repair}",
-        "Digest mismatch": f"a chunk was altered; {repair}",
-        "Error reading": f"a chunk is damaged; {repair}",
+        "NOT_FOUND": f"an array or a chunk is missing; {_REPAIR}",
+        "zarr.json": "its description was altered; restore it, or build again",
+        "PRECONDITION: Error opening": "its description was altered; restore it, or build again",
+        "is missing": f"a chunk is missing; {_REPAIR}",
+        "Digest mismatch": f"a chunk was altered; {_REPAIR}",
+        "Error reading": f"a chunk is damaged; {_REPAIR}",
     }.items():
         if sign in text:
             return f"{words} ({text})"

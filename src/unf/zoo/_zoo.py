@@ -20,6 +20,8 @@ from ._store import Status, Store, read_attributes
 from ._train import REPEATS
 
 FORMAT = 1
+MOST_MODELS = 10**7
+"""A description that says more is damaged; some numbers of each are held in memory."""
 _READERS = 8
 
 
@@ -47,15 +49,27 @@ class Zoo:
         try:
             self.space = WeightSpace.from_json(self.attributes["space"])
             self.config = dict(self.attributes["config"])
-            self.seed, self.models = int(self.attributes["seed"]), int(self.attributes["models"])
-            self.store = Store(path, self.models, int(self.attributes["chunk"]))
+            self.seed, self.models, chunk = map(self._whole, ("seed", "models", "chunk"))
+            self.store = Store(path, self.models, chunk)
             self.kind = str(self.attributes["recipe"])
             self._drawn = list(self.attributes["choices"])
         except (KeyError, TypeError, ValueError) as error:
             raise ZooError(f"{path}: the zoo's description is incomplete ({error!r})") from error
         self._check_arrays()
+        self.store.expect(stored_arrays(self.space, self._drawn))
+
+    def _whole(self, name: str) -> int:
+        """A number of the description."""
+        number = self.attributes[name]
+        least, most = (0, 2**63) if name == "seed" else (1, MOST_MODELS)
+        if type(number) is not int or not least <= number <= most:
+            raise ValueError(f"{name} is {number!r}, expected {least} to {most}")
+        return number
 
     def _check_arrays(self) -> None:
+        odd = [name for name in self._drawn if not (isinstance(name, str) and name.isidentifier())]
+        if odd:  # they are names of folders
+            raise ZooError(f"{self.path}: one of its choices is called {odd[0]!r}, not a name")
         for leaf in self.space.leaves:
             found, expected = self.store.shape(array_name(leaf.path)), (self.models, *leaf.shape)
             if found != expected:
@@ -201,6 +215,8 @@ class Zoo:
     def _rows(self, name: str, rows: np.ndarray) -> np.ndarray:
         """Some models of an array: every chunk is read once, several at a time."""
         size = self.store.chunk
+        chunks = np.unique(rows // size).tolist()
+        self.store.check_chunks(name, chunks)
         out = np.empty((len(rows), *self.store.shape(name)[1:]), self.store.dtype(name))
 
         def take(chunk: int) -> None:
@@ -208,7 +224,7 @@ class Zoo:
             out[chosen] = self.store.read(name, self.store.rows(chunk))[rows[chosen] - chunk * size]
 
         with ThreadPoolExecutor(_READERS) as readers:
-            list(readers.map(take, np.unique(rows // size).tolist()))
+            list(readers.map(take, chunks))
         return out
 
     def __repr__(self) -> str:
