@@ -2,6 +2,7 @@
 
 from ._cost import Cost, CostReport, core_parameters, cost_report
 from ._plan import Core, Plan, Port, Stack, count_terms, make_plan, views_used
+from ._spread import Cut, spread_axes, spread_blocks
 from ._terms import Term, core_terms, terms
 from ._views import Step, View, constant_view
 
@@ -9,6 +10,7 @@ __all__ = [
     "Core",
     "Cost",
     "CostReport",
+    "Cut",
     "Plan",
     "Port",
     "Stack",
@@ -21,6 +23,8 @@ __all__ = [
     "cost_report",
     "count_terms",
     "make_plan",
+    "spread_axes",
+    "spread_blocks",
     "terms",
     "views_used",
 ]

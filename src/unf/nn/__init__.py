@@ -7,6 +7,7 @@ from ._pointwise import Activation, ChannelNorm, Dropout, resolve_activation, st
 from ._pool import STATISTICS, InvariantPool
 from ._position import PositionalEncoding
 from ._product import MatrixProducts
+from ._spread import leaf_shardings, spread
 
 __all__ = [
     "STATISTICS",
@@ -24,7 +25,9 @@ __all__ = [
     "apply",
     "coefficient_shapes",
     "init_coefficients",
+    "leaf_shardings",
     "pointwise_coefficients",
     "resolve_activation",
+    "spread",
     "stack_channels",
 ]

@@ -12,11 +12,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, PyTree
 
 from ..basis import Core, Plan, Stack, Step, View, constant_view, views_used
 from ..spec import SpecError, WeightSpace
 from ._diagonal import place_diagonal, take_diagonal
+from ._spread import fold, unfold
 
 Coefficients = dict[str, Float[Array, "rows columns"]]
 
@@ -26,6 +28,9 @@ def apply(
     coefficients: Mapping[str, Float[Array, "rows columns"]],
     x: PyTree,
     bias: Float[Array, "leaves channels"] | None = None,
+    *,
+    mesh: Mesh | None = None,
+    axis: str | None = None,
 ) -> PyTree:
     """Apply the equivariant linear map that `coefficients` select.
 
@@ -36,6 +41,9 @@ def apply(
             and output channel (`coefficient_shapes`).
         x: features in the plan's input space, one trailing channel axis.
         bias: for each output leaf, what is added to its channels.
+        mesh: devices over which inputs and outputs are spread as `leaf_shardings` says. Under
+            `jax.jit`, no device then holds more of a leaf than its part, however `x` was cut.
+        axis: the mesh's axis to spread leaves over; by default all of its axes together.
 
     Returns:
         Features in the plan's output space.
@@ -46,9 +54,10 @@ def apply(
     leaves = plan.in_space.flatten(x, channels=True)
     in_channels = _common_channels(plan.in_space, leaves)
     out_channels = check_coefficients(plan, coefficients, in_channels)
-    features = _reduce(plan, leaves)
+    features = _reduce(plan, fold(plan.in_space, leaves, mesh, axis))
     contributions = _mix(plan, coefficients, features, out_channels)
-    return _embed(plan, contributions, bias, out_channels)
+    blocks = _embed(plan, contributions, bias, out_channels)
+    return plan.out_space.unflatten(unfold(plan.out_space, blocks, mesh, axis))
 
 
 def coefficient_shapes(
@@ -106,9 +115,8 @@ def _common_channels(space: WeightSpace, leaves: Sequence[Any]) -> int:
 # --- reduce --------------------------------------------------------------------------------
 
 
-def _reduce(plan: Plan, leaves: Sequence[Any]) -> dict[tuple[int, View], Array]:
+def _reduce(plan: Plan, blocks: Sequence[Array]) -> dict[tuple[int, View], Array]:
     """Every feature of every stack, each from the cheapest finer one."""
-    blocks = plan.in_space.fold(leaves)
     features = {}
     for index, views in views_used(plan, "in").items():
         stack = plan.in_stacks[index]
@@ -226,8 +234,8 @@ def _embed(
     contributions: Mapping[tuple[int, View], Array],
     bias: Array | None,
     out_channels: int,
-) -> PyTree:
-    """Add all targets up, coarse ones into finer ones, and undo the stacking."""
+) -> list[Array]:
+    """The output's blocks: all targets added up, coarse ones into finer ones."""
     blocks: dict[int, Array] = {}
     for index, views in views_used(plan, "out").items():
         stack = plan.out_stacks[index]
@@ -239,8 +247,7 @@ def _embed(
             if view in arrays:
                 _add(arrays, step.source, _write(stack, step, arrays[view]))
         blocks.update(_scatter(stack, arrays[_whole(stack)], out_channels))
-    leaves = plan.out_space.unfold([block for _, block in sorted(blocks.items())])
-    return plan.out_space.unflatten(leaves)
+    return [block for _, block in sorted(blocks.items())]
 
 
 def _add(arrays: dict[View, Array], view: View, value: Array) -> None:

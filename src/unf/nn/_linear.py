@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ..basis import CostReport, Plan, core_parameters, core_terms, cost_report, make_plan
@@ -126,9 +127,15 @@ class UNFLinear(eqx.Module):
         leaves = len(self.plan.out_space.leaves)
         self.bias = jnp.zeros((leaves, out_channels), dtype) if bias else None
 
-    def __call__(self, x: PyTree) -> PyTree:
-        """Apply to features: a tree like the weights, each leaf with a trailing channel axis."""
-        return apply(self.plan, self.coefficients, x, self.bias)
+    def __call__(self, x: PyTree, *, mesh: Mesh | None = None, axis: str | None = None) -> PyTree:
+        """Apply to features: a tree like the weights, each leaf with a trailing channel axis.
+
+        Args:
+            x: the features.
+            mesh: devices to spread inputs and outputs over, as in `apply`.
+            axis: the mesh's axis to spread leaves over; by default all of its axes together.
+        """
+        return apply(self.plan, self.coefficients, x, self.bias, mesh=mesh, axis=axis)
 
     @property
     def num_parameters(self) -> int:
@@ -139,9 +146,10 @@ class UNFLinear(eqx.Module):
         )
         return coefficients + (0 if self.bias is None else self.bias.size)
 
-    def cost(self, *, batch: int = 1) -> CostReport:
-        """What a forward pass costs, per core; biases are not counted."""
-        return cost_report(self.plan, self.in_channels, self.out_channels, batch=batch)
+    def cost(self, *, batch: int = 1, devices: int = 1) -> CostReport:
+        """What a forward pass costs each device, per core; biases are not counted."""
+        channels = (self.in_channels, self.out_channels)
+        return cost_report(self.plan, *channels, batch=batch, devices=devices)
 
     def __repr__(self) -> str:
         return (

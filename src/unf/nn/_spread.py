@@ -1,0 +1,108 @@
+"""Weight spaces spread over several devices, each leaf along one of its axes."""
+
+from collections.abc import Sequence
+from math import prod
+
+import jax
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, PyTree
+
+from ..basis import spread_axes, spread_blocks
+from ..spec import WeightSpace
+
+AnyMesh = Mesh | AbstractMesh
+
+
+def leaf_shardings(space: WeightSpace, mesh: AnyMesh, axis: str | None = None) -> PyTree:
+    """How the leaves of a weight space lie on a mesh, with or without channels.
+
+    Each leaf is cut along the axis that `unf.basis.spread_axes` chooses. A leaf without one is
+    held whole by every device.
+
+    Args:
+        space: the weight space.
+        mesh: the devices, or a description of them.
+        axis: the mesh's axis to spread leaves over; by default all of its axes together.
+
+    Raises:
+        ValueError: if the mesh's axes are not automatic.
+
+    >>> shapes = {"w": jax.ShapeDtypeStruct((4, 6), "float32")}
+    >>> space = WeightSpace.from_spec({"w": "[in] hidden"}, shapes)
+    >>> mesh = jax.sharding.AbstractMesh((2,), ("devices",))
+    >>> leaf_shardings(space, mesh)["w"].spec
+    P(None, 'devices')
+    """
+    devices = _count(mesh, axis)
+    return space.unflatten([_along(mesh, axis, at) for at in spread_axes(space, devices)])
+
+
+def spread(space: WeightSpace, tree: PyTree, mesh: AnyMesh, axis: str | None = None) -> PyTree:
+    """Weights or features, laid out as `leaf_shardings` says wherever they were before.
+
+    Under `jax.jit` this is a constraint: a leaf that is cut along another axis moves in pieces,
+    and no device ever holds more of it than its part.
+    """
+    return jax.lax.with_sharding_constraint(tree, leaf_shardings(space, mesh, axis))
+
+
+def fold(
+    space: WeightSpace, leaves: Sequence[Array], mesh: AnyMesh | None, axis: str | None
+) -> list[Array]:
+    """`space.fold`, with every leaf and block cut if there is a mesh."""
+    if mesh is None:
+        return space.fold(leaves)
+    leaves = jax.tree.leaves(spread(space, space.unflatten(list(leaves)), mesh, axis))
+    parts = [
+        part
+        for layout, leaf in zip(space.layouts, leaves, strict=True)
+        for part in layout.split(leaf)
+    ]
+    parts = _spread_parts(space, parts, mesh, axis)
+    return [block.fold(part) for block, part in zip(space.blocks, parts, strict=True)]
+
+
+def unfold(
+    space: WeightSpace, blocks: Sequence[Array], mesh: AnyMesh | None, axis: str | None
+) -> list[Array]:
+    """`space.unfold`, with every leaf and block cut if there is a mesh."""
+    if mesh is None:
+        return space.unfold(blocks)
+    parts = [block.unfold(array) for block, array in zip(space.blocks, blocks, strict=True)]
+    coming = iter(_spread_parts(space, parts, mesh, axis))
+    leaves = [layout.join([next(coming) for _ in layout.blocks]) for layout in space.layouts]
+    return jax.tree.leaves(spread(space, space.unflatten(leaves), mesh, axis))
+
+
+def _spread_parts(
+    space: WeightSpace, parts: Sequence[Array], mesh: AnyMesh, axis: str | None
+) -> list[Array]:
+    """Blocks of leaves that are cut along a fixed axis, cut along a permuted one instead."""
+    cuts = spread_blocks(space, _count(mesh, axis))
+    return [
+        jax.lax.with_sharding_constraint(part, _along(mesh, axis, block.permuted[cut.label]))
+        if cut is not None and cut.moved
+        else part
+        for block, cut, part in zip(space.blocks, cuts, parts, strict=True)
+    ]
+
+
+def _along(mesh: AnyMesh, axis: str | None, position: int | None) -> NamedSharding:
+    names = mesh.axis_names if axis is None else (axis,)
+    spec = () if position is None else (*[None] * position, names)
+    return NamedSharding(mesh, PartitionSpec(*spec))
+
+
+def _count(mesh: AnyMesh, axis: str | None) -> int:
+    """The number of devices to spread over, after checking that the compiler may do it."""
+    names = mesh.axis_names if axis is None else (axis,)
+    kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
+    for name in names:
+        if name not in kinds:
+            raise ValueError(f"the mesh has no axis {name!r}: expected one of {mesh.axis_names}")
+        if kinds[name] != AxisType.Auto:
+            raise ValueError(
+                f"axis {name!r} of the mesh is {kinds[name].name}, expected Auto: make the mesh "
+                "with jax.sharding.Mesh(devices, names), or jax.make_mesh with axis_types="
+            )
+    return prod(mesh.shape[name] for name in names)
