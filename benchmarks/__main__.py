@@ -4,10 +4,12 @@ import argparse
 import json
 from pathlib import Path
 
-from . import device, growth, literal, lopt, profile, real, zoo
+import jax
+
+from . import device, growth, literal, lopt, profile, real, sharding, zoo
 from ._measure import machine
 
-SUITES = ("literal", "profile", "growth", "real", "infer", "zoo", "lopt", "device")
+SUITES = ("literal", "profile", "growth", "real", "infer", "zoo", "lopt", "device", "sharding")
 
 
 def main() -> None:
@@ -26,6 +28,8 @@ def main() -> None:
     if unknown:
         parser.error(f"unknown suite {sorted(unknown)[0]!r}: choose from {', '.join(SUITES)}")
     options.out.mkdir(parents=True, exist_ok=True)
+    if "sharding" in options.suites:  # before anything starts the devices
+        jax.config.update("jax_num_cpu_devices", max(sharding.DEVICES))
     print(machine())
     for suite in options.suites or ("infer", "growth", "real", "profile", "literal"):
         rows, text = _run(suite, options)
@@ -71,6 +75,11 @@ def _run(suite: str, options: argparse.Namespace) -> tuple[list, str]:
                 print(f"measuring {name}, {kind} ...", flush=True)
                 rows.append(real.run(name, kind))
         return rows, real.report(rows)
+    if suite == "sharding":
+        for kind, count, cut in sharding.CASES:
+            print(f"compiling {kind} for {count} devices, leaves cut as {cut} ...", flush=True)
+            rows.append(sharding.run(kind, count, cut))
+        return rows, sharding.report(rows)
     speeds = device.ceilings()
     rows = [device.run(batch, speeds) for batch in (1, *device.BATCHES)]
     return [speeds, *rows], device.report(rows, speeds)
