@@ -14,7 +14,7 @@ $(STAMP): pyproject.toml
 	touch $(STAMP)
 
 demo: setup
-	$(BIN)/python -m unf.experiments.demo
+	$(BIN)/unf demo
 
 test: setup
 	$(BIN)/python -m pytest

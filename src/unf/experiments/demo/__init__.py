@@ -1,6 +1,6 @@
 """A first job: tell from a network's weights alone how accurate it will be.
 
-`python -m unf.experiments.demo` trains small networks on two moons, each with its own learning
+`unf demo` trains small networks on two moons, each with its own learning
 rate, initial scale, number of examples and wrong labels. `InvariantUNF` and `StatNN` learn to
 predict their accuracy from the weights, and are scored on networks that neither has seen.
 """
