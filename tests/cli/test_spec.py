@@ -1,6 +1,7 @@
-"""`unf spec` on a user's own file."""
+"""`unf spec` and `unf cost` on a user's own file."""
 
 import json
+import re
 
 import pytest
 
@@ -84,3 +85,15 @@ def test_prints_json(module, capsys):
 def test_mistakes(module, capsys, target, message):
     assert main(["spec", target.format(module)]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_costs_what_the_report_says(module, capsys):
+    assert main(["cost", f"{module}:example", "--json", "--channels", "4,8"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert main(["spec", f"{module}:example"]) == 0
+    terms = int(re.search(r"([\d,]+) terms", capsys.readouterr().out)[1].replace(",", ""))
+    assert rows["total"]["terms"] == terms
+    assert main(["cost", f"{module}:example", "--devices", "2"]) == 0
+    assert "on each of 2 devices" in capsys.readouterr().out
+    assert main(["cost", f"{module}:example", "--channels", "4"]) == 1
+    assert "expected two positive numbers such as 16,16" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from ..experiments.predict import PredictError
 from ..meta import MetaError
 from ..spec import SpecError
 from ..zoo import ZooError
-from . import _data, _demo, _doctor, _lopt, _predict, _reproduce, _spec, _zoo
+from . import _cost, _data, _demo, _doctor, _lopt, _predict, _reproduce, _spec, _zoo
 from ._load import TargetError
 from ._options import INTERRUPTED, MissingExtra, OptionError
 from ._processes import run_job
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"unf {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (_demo, _spec, _data, _zoo, _predict, _lopt, _reproduce, _doctor):
+    for command in (_demo, _spec, _cost, _data, _zoo, _predict, _lopt, _reproduce, _doctor):
         command.add_parser(commands)
     words = sys.argv[1:] if arguments is None else list(arguments)
     options = parser.parse_args(words)
