@@ -2,7 +2,9 @@
 
 import argparse
 import json
+import sys
 import textwrap
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,7 @@ import numpy as np
 
 from ..basis import count_terms
 from ..graph import infer
-from ..spec import WeightSpace, format_path, verify
+from ..spec import WeightSpace, format_path, picture, verify
 from ._load import load_example
 
 EPILOG = """\
@@ -23,6 +25,7 @@ fn(params, *inputs) is the network; arrays or jax.ShapeDtypeStruct serve:
   unf spec my_model:example
   unf spec my_model.py:example --explain params/Dense_0/kernel
   unf spec my_model:example --verify
+  unf spec my_model:example --svg out/network.svg
 """
 
 
@@ -45,6 +48,7 @@ def add_parser(commands) -> None:
     )
     parser.add_argument("--verify", action="store_true", help="permute and compare the outputs")
     parser.add_argument("--seed", type=int, default=0, help="for --verify")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw it too")
     parser.add_argument("--json", action="store_true", help="for scripts")
     parser.set_defaults(run=run)
 
@@ -63,6 +67,10 @@ def run(options: argparse.Namespace) -> int:
         unused = space.notes.unused if space.notes else ()
         if unused:
             print(textwrap.fill(f"unused: {', '.join(unused)}", subsequent_indent="  "))
+    if options.svg is not None:
+        options.svg.parent.mkdir(parents=True, exist_ok=True)
+        options.svg.write_text(picture(space))
+        print(f"picture: {options.svg}", file=sys.stderr)
     return _verify(fn, params, inputs, space, options.seed) if options.verify else 0
 
 

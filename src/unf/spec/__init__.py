@@ -13,6 +13,7 @@ from ._grammar import (
     parse_leaf,
     parse_name,
 )
+from ._picture import picture
 from ._sizes import axis_size
 from ._space import Leaf, Notes, Permutation, WeightSpace
 from ._tree import align, flatten_params, format_path, returned_leaves
@@ -42,6 +43,7 @@ __all__ = [
     "names_in",
     "parse_leaf",
     "parse_name",
+    "picture",
     "returned_leaves",
     "verify",
 ]

@@ -16,6 +16,7 @@ from ._blocks import Block, Layout, parent_name
 from ._errors import SpecError
 from ._grammar import Axis, Name, Number, format_axes, names_in, parse_leaf, parse_name, rename
 from ._limits import check_axes, check_blocks, check_size
+from ._picture import picture
 from ._sizes import solve_sizes
 from ._tree import align, flatten_params, format_path
 
@@ -316,6 +317,10 @@ class WeightSpace:
     def from_json(cls, text: str) -> "WeightSpace":
         """The space that `to_json` described."""
         return _json.load(text)
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        return f'<div style="overflow-x:auto">{picture(self)}</div>'
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name}={size}" for name, size in self.sizes.items())
