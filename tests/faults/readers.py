@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from datasets import Datasets
 from mutations import changed_bytes, changed_file, changed_json, dumps
 from specs import altered_spec, random_tree
 
@@ -268,5 +269,6 @@ READERS = {
     "optimizers": Optimizers,
     "checkpoints": Checkpoints,
     "zoos": Zoos,
+    "datasets": Datasets,
 }
 """By the name that `fuzz.py` is given."""

@@ -11,6 +11,8 @@ import numpy as np
 from ._types import DataError
 
 _MOST_BYTES = 2**28
+MOST_RATIO = 1032
+"""Of bytes to the compressed bytes that they come from."""
 _UNSIGNED_BYTE = 8
 
 
@@ -36,8 +38,12 @@ def read_idx(path: Path, ndim: int) -> np.ndarray:
                     f"bytes, {ndim} axes); is it the official file of this name?"
                 )
             size = math.prod(shape)
-            if size > _MOST_BYTES:
-                raise DataError(f"{path}: its header says {shape}, more than {_MOST_BYTES} bytes")
+            most = min(_MOST_BYTES, MOST_RATIO * path.stat().st_size)
+            if size > most:
+                raise DataError(
+                    f"{path}: its header says {shape}, more than the {most} bytes that there can "
+                    "be; copy the official file again"
+                )
             content = file.read(size + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(

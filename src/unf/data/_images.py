@@ -19,6 +19,8 @@ DATASETS = {
 }
 """Names, and the files with the arrays train_x, train_y, test_x, test_y; digits need none."""
 
+_MOST_CLASSES = 256
+
 _OFFICIAL: dict[str, tuple[Official, Callable[[Path], Images]]] = {
     "cifar10": (CIFAR10, read_cifar10),
     "fashion-mnist": (FASHION_MNIST, read_fashion_mnist),
@@ -69,10 +71,16 @@ def official_images(name: str, folder: Folder) -> Images:
 def _read(path: Path) -> Images:
     train_x, train_y, test_x, test_y = read_prepared(path, Images._fields)
     for kind, x, y in (("train", train_x, train_y), ("test", test_x, test_y)):
-        if x.dtype != np.uint8 or x.ndim not in (3, 4) or y.shape != x.shape[:1]:
+        right = x.dtype == np.uint8 and y.dtype.kind in "ui" and x.size > 0
+        if not right or x.ndim not in (3, 4) or y.shape != x.shape[:1]:
             raise DataError(
-                f"{path}: {kind}_x is {x.dtype}{list(x.shape)} and {kind}_y {list(y.shape)}; "
-                "expected uint8 [n, height, width(, channels)] and [n]"
+                f"{path}: {kind}_x is {x.dtype}{list(x.shape)} and {kind}_y {y.dtype}"
+                f"{list(y.shape)}; expected uint8 [n, height, width(, channels)] and integers [n]"
+            )
+        if y.min() < 0 or y.max() >= _MOST_CLASSES:
+            raise DataError(
+                f"{path}: {kind}_y has classes from {y.min()} to {y.max()}, expected 0 to "
+                f"{_MOST_CLASSES - 1}"
             )
     train_x, test_x = (x if x.ndim == 4 else x[..., None] for x in (train_x, test_x))
     return Images(train_x, train_y.astype(np.int32), test_x, test_y.astype(np.int32))

@@ -2,27 +2,19 @@
 
 import hashlib
 import io
+import math
 import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from .._files import write_whole
+from ._idx import MOST_RATIO
 from ._types import DataError
 
 _CHECKSUM = "sha256"
-_DAMAGE = (
-    OSError,
-    ValueError,
-    KeyError,
-    TypeError,
-    EOFError,
-    RuntimeError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
+_MOST_BYTES = 2**32
 
 
 def read_prepared(path: Path, fields: Sequence[str]) -> list[np.ndarray]:
@@ -38,9 +30,11 @@ def read_prepared(path: Path, fields: Sequence[str]) -> list[np.ndarray]:
     """
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            for field in (*fields, *({_CHECKSUM} & {*stored})):
+                _check_size(stored.zip, field, path.stat().st_size)
             arrays = {field: stored[field] for field in fields}
             expected = str(stored[_CHECKSUM]) if _CHECKSUM in stored else None
-    except _DAMAGE as error:
+    except Exception as error:  # damaged archives and headers raise almost anything
         raise DataError(
             f"{path}: not a whole file of {tuple(fields)} ({error}); "
             "make it again with unf data prepare"
@@ -51,6 +45,20 @@ def read_prepared(path: Path, fields: Sequence[str]) -> list[np.ndarray]:
             f"{expected[:12]}…; make it again with unf data prepare"
         )
     return list(arrays.values())
+
+
+def _check_size(archive: zipfile.ZipFile, field: str, length: int) -> None:
+    """Compare an array's size with its file's, before room is made for it."""
+    member = archive.getinfo(f"{field}.npy")
+    with archive.open(member) as file:
+        read = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }[np.lib.format.read_magic(file)]
+        shape, _, dtype = read(file)
+    size = math.prod(shape) * dtype.itemsize
+    if size > min(member.file_size, MOST_RATIO * length, _MOST_BYTES):
+        raise ValueError(f"{field} is said to have {size} bytes, more than there can be")
 
 
 def write_prepared(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
