@@ -6,10 +6,21 @@ from pathlib import Path
 
 import jax
 
-from . import device, growth, literal, lopt, profile, real, sharding, zoo
+from . import device, growth, literal, lopt, profile, real, scaling, sharding, zoo
 from ._measure import machine
 
-SUITES = ("literal", "profile", "growth", "real", "infer", "zoo", "lopt", "device", "sharding")
+SUITES = (
+    "literal",
+    "profile",
+    "growth",
+    "real",
+    "infer",
+    "zoo",
+    "lopt",
+    "device",
+    "scaling",
+    "sharding",
+)
 
 
 def main() -> None:
@@ -56,6 +67,9 @@ def _run(suite: str, options: argparse.Namespace) -> tuple[list, str]:
 
         rows = [infer.run(name) for name in infer.NETWORKS]
         return rows, infer.report(rows)
+    if suite == "scaling":
+        rows = [scaling.run(devices) for devices in scaling.DEVICES]
+        return rows, scaling.report(rows)
     if suite == "zoo":
         rows = [zoo.run(*case) for case in zoo.cases()]
         return rows, zoo.report(rows)

@@ -52,8 +52,10 @@ class Checkpoints:
         write_arrays(self.folder / f"step-{step:08}.{index}-of-{count}.safetensors", mine, about)
         wait_for_all(f"checkpoint {step}")
         if is_first():
-            for old in sorted(self._found(), reverse=True)[KEPT:]:
-                for file in self._found()[old]:
+            found = self._found()
+            whole = [key for key in sorted(found, reverse=True) if len(found[key]) == key[1]]
+            for old in found.keys() - whole[:KEPT]:
+                for file in found[old]:
                     file.unlink(missing_ok=True)
 
     def restore(self, like: Any) -> tuple[int, Any, dict[str, Any]] | None:
@@ -63,9 +65,12 @@ class Checkpoints:
             CheckpointError: if there are states, and none of this job is whole.
         """
         found, reasons = self._found(), []
-        for key in sorted(found, reverse=True):
+        for (_, count), files in sorted(found.items(), reverse=True):
+            if len(files) != count:
+                self.announce(f"{files[0]}: the state of {count} processes was not finished")
+                continue
             try:
-                step, tree, notes = self._read(found[key], like)
+                step, tree, notes = self._read(files, like)
             except (ValueError, OSError) as error:
                 reasons.append(str(error))
                 continue
@@ -96,16 +101,14 @@ class Checkpoints:
 
     def _found(self) -> dict[tuple[int, int], list[Path]]:
         """Files by step and number of processes; those of unfinished states too."""
-        found: dict[tuple[int, int], list[Path]] = {}
-        for file in sorted(self.folder.glob("step-*")):
+        found: dict[tuple[int, int], dict[int, Path]] = {}
+        for file in self.folder.glob("step-*"):
             if match := _NAME.fullmatch(file.name):
-                found.setdefault((int(match[1]), int(match[3])), []).append(file)
-        return found
+                step, index, count = map(int, match.groups())
+                found.setdefault((step, count), {})[index] = file
+        return {key: [files[i] for i in sorted(files)] for key, files in found.items()}
 
     def _read(self, files: list[Path], like: Any) -> tuple[int, Any, dict[str, Any]]:
-        count = int(_NAME.fullmatch(files[0].name)[3])  # type: ignore[index]
-        if len(files) != count:
-            raise ValueError(f"{files[0]}: {len(files)} of {count} files of this state are there")
         parts = [read_arrays(file) for file in files]
         about = parts[0][0]
         if about.get("job") != self.description:

@@ -7,9 +7,10 @@ the whole of what is the same everywhere.
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import Mesh, Sharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 
 class UnevenError(ValueError):
@@ -73,3 +74,14 @@ def wait_for_all(where: str) -> None:
     """Go on when all processes are here."""
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices(where)
+
+
+def connect(mesh: Mesh) -> None:
+    """Let the devices of a mesh get to know each other while all processes are here.
+
+    That must happen within seconds; once known, they wait for each other as long as it takes.
+    """
+    if jax.process_count() > 1:
+        wait_for_all("to connect")
+        spread = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
+        jax.block_until_ready(jax.jit(jnp.sum)(put(np.zeros(mesh.size), spread)))

@@ -46,9 +46,9 @@ def test_a_process_is_lost(jobs, lost, tmp_path):
     assert other.returncode == 1 and time.monotonic() - started < MINUTE, errors
     assert "lost another one" in errors and "start all processes again with --resume" in errors
     assert "Traceback" not in errors and "0x" not in errors
-    for process in pair(jobs, [*words, "--resume"]):
-        _, errors = process.communicate(timeout=5 * MINUTE)
-        assert process.returncode == 0, errors
+    both = pair(jobs, [*words, "--resume"])
+    said = [process.communicate(timeout=5 * MINUTE)[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
     one, two = metrics(reference), metrics(out)
     for column in ("step", "loss", "alpha", "gamma"):
         np.testing.assert_allclose(one[column], two[column], rtol=1e-4)

@@ -17,6 +17,7 @@ from typing import IO, Any
 
 import jax
 
+from .._devices import wait_for_all
 from .._progress import say
 from ._options import INTERRUPTED, OptionError
 
@@ -111,6 +112,7 @@ def _connect(count: int, coordinator: str, index: int) -> None:
     jax.distributed.initialize(
         coordinator, count, index, heartbeat_timeout_seconds=_PATIENCE, initialization_timeout=60
     )
+    wait_for_all("to begin")  # while they are: later one may be a minute behind
 
 
 def _run_child(options: argparse.Namespace) -> int:

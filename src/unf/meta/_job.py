@@ -102,8 +102,9 @@ def meta_train(
                     store(folder, checkpoints, state, rows, config)
                     saved = time.monotonic()
         finally:
-            rows = rows[: _rows_until(rows, int(state.step))]
-            store(folder, checkpoints, state, rows, config)
+            if int(state.step) > first:
+                rows = rows[: _rows_until(rows, int(state.step))]
+                store(folder, checkpoints, state, rows, config)
     return taken_back(state.theta)
 
 

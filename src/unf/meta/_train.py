@@ -9,7 +9,7 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from .._devices import UnevenError, even_mesh, put
+from .._devices import UnevenError, connect, even_mesh, put
 from ._estimators import Estimator, EvolutionStrategies
 from ._problem import Problem
 
@@ -65,6 +65,7 @@ def spread(state: MetaState, problem: Problem, estimator: Estimator) -> tuple[Me
             raise UnevenError("unrolls run in one process; choose another estimator")
         return state, problem
     everywhere, pairs = _shardings(estimator)
+    connect(everywhere.mesh)
     data, rest = eqx.partition(problem, eqx.is_array)
     placed = put(state._replace(runs=None), everywhere)
     problem = eqx.combine(put(data, everywhere), rest)

@@ -13,7 +13,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ..._checkpoint import CheckpointError, Checkpoints
-from ..._devices import even_mesh, put, taken_back
+from ..._devices import connect, even_mesh, put, taken_back
 from ..._progress import Progress
 from ...nn import stack_channels
 from .._scores import kendall_tau
@@ -55,6 +55,7 @@ def fit(
     keys = jnp.stack([jax.random.key(seed) for seed in seeds])
     size = min(training.batch_size, len(train.success))
     mesh = even_mesh(size, "batch")
+    connect(mesh)
     everywhere = NamedSharding(mesh, PartitionSpec())
     models, static = eqx.partition(eqx.filter_vmap(make)(keys), eqx.is_array)
     steps = len(train.success) // size
