@@ -1,17 +1,18 @@
-"""A process that gives a reader altered input, as often as it is told.
+"""A process that gives readers altered input, as often as it is told.
 
-    python tests/faults/fuzz.py READER COUNT SEED FOLDER
+    python tests/faults/fuzz.py COUNT SEED READER...
 
-Ours is an error of this package whose message names the file, or success. Anything else, too
-long a time or too much memory ends the process with the input's number, from which, with the
-seed, it follows. A process of its own, because crashes are among what is looked for, and
-without the checks of types that tests run with, because users run without them.
+It may be read, or refused with an error of this package whose message names the file. Anything
+else, too long a time or too much memory, ends the process with the input's number, from which,
+with the seed, it follows. A process of its own, because crashes are among what is looked for,
+and without the checks of types that tests run with, because users run without them.
 """
 
 import random
 import resource
 import signal
 import sys
+import tempfile
 import time
 import traceback
 import warnings
@@ -38,16 +39,28 @@ def allowed_memory():
     return used * 1024 + MEMORY
 
 
-def main(reader_name, count, seed, folder):
-    """Run the reader on so many inputs and print what came of them."""
+def main(count, seed, *names):
+    """Run each reader on so many inputs, and print what came of them."""
     warnings.simplefilter("ignore")
+    signal.signal(signal.SIGPROF, _stop)
+    memory = Path("/dev/shm")
+    for name in names:
+        with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+            if code := run(name, count, seed, Path(folder)):
+                return code
+    return 0
+
+
+def run(reader_name, count, seed, folder):
+    """Run a reader in a folder; 1 if it did what it may not."""
     from readers import READERS
 
-    reader = READERS[reader_name](Path(folder))
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    reader = READERS[reader_name](folder)
     reader.read(reader.good)
     if Path("/proc/self/status").exists():
-        resource.setrlimit(resource.RLIMIT_DATA, (allowed_memory(),) * 2)
-    signal.signal(signal.SIGPROF, _stop)
+        resource.setrlimit(resource.RLIMIT_DATA, (allowed_memory(), most))
     outcomes, slowest, started = Counter(), 0.0, time.perf_counter()
     for number in range(count):
         rng = random.Random(f"{seed} {number}")
@@ -82,4 +95,4 @@ def failed(reader_name, number, given, error):
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]))
+    raise SystemExit(main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]))

@@ -3,6 +3,7 @@
 import json
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,6 +37,14 @@ LAYERS = WeightSpace.from_spec(
     ("[layer] d layer.m", "(d + 2)"),
     (jax.ShapeDtypeStruct((2, 3, 4), "float32"), jax.ShapeDtypeStruct((5,), "float32")),
 )
+
+
+def blank(make, *arguments, **options):
+    """A module of zeros: nothing is drawn, so nothing is compiled."""
+    shapes = eqx.filter_eval_shape(make, *arguments, key=KEY, **options)
+    return jax.tree.map(
+        lambda x: jnp.asarray(np.zeros(x.shape, x.dtype)) if hasattr(x, "dtype") else x, shapes
+    )
 
 
 class Specs:
@@ -108,14 +117,14 @@ class Models(_Files):
     """`unf.load_model`."""
 
     def contents(self):
-        stat = StatNN(SPACE, 1, 1, key=KEY, mlp_width=2, mlp_layers=2)
+        stat = blank(StatNN, SPACE, 1, 1, mlp_width=2, mlp_layers=2)
         scores = WeightSpace.from_spec({"s": "h"}, {"s": jax.ShapeDtypeStruct((3,), "float32")})
-        equivariant = UNF(LAYERS, 1, 1, key=KEY, num_layers=1, minimal=True)
-        pooled = InvariantUNF(
-            scores, 1, 1, key=KEY, num_layers=2, hidden_channels=2, mlp_width=2, mlp_layers=1,
+        equivariant = blank(UNF, LAYERS, 1, 1, num_layers=1, minimal=True)
+        pooled = blank(
+            InvariantUNF, scores, 1, 1, num_layers=2, hidden_channels=2, mlp_width=2, mlp_layers=1,
             norm=True, statistics=("mean", "max"), products=1,
         )  # fmt: skip
-        other = UNF(scores, 1, 2, key=KEY, num_layers=1, out_space=LAYERS)
+        other = blank(UNF, scores, 1, 2, num_layers=1, out_space=LAYERS)
         return [stat, stat, equivariant, pooled, other]
 
     def write(self, path, content):
@@ -129,10 +138,11 @@ class Optimizers(_Files):
     """`unf.optim.load` and `unf.optim.origin`."""
 
     def contents(self):
-        sgdm, deepset = init_theta("sgdm", key=KEY), init_theta("deepset", key=KEY)
+        sgdm, deepset = blank(init_theta, "sgdm"), blank(init_theta, "deepset", hidden_channels=2)
         small = WeightSpace.from_spec({"w": "a [b]"}, {"w": jax.ShapeDtypeStruct((3, 2), "int8")})
-        nfn = init_theta("nfn", small, key=KEY, hidden_channels=2, head_bias=False, spatial=("a",))
-        return [sgdm, sgdm, deepset, nfn, init_theta("unf", small, key=KEY, hidden_channels=2)]
+        options = {"hidden_channels": 2, "head_bias": False, "spatial": ("a",)}
+        nfn = blank(init_theta, "nfn", small, **options)
+        return [sgdm, sgdm, deepset, nfn, blank(init_theta, "unf", small, hidden_channels=2)]
 
     def write(self, path, content):
         save(path, content, task="mlp", steps=3)
@@ -157,7 +167,7 @@ class Checkpoints:
     def __init__(self, folder):
         self.folder = folder / "run"
         self.name_in_errors = str(self.folder)
-        theta = init_theta("sgdm", key=KEY)
+        theta = blank(init_theta, "sgdm")
         runs = {"key": jax.random.key_data(KEY), "x": jnp.ones((2, 3)), "on": jnp.ones(2, bool)}
         memory = optax.adam(1e-3).init(theta)
         self.state = MetaState(theta, memory, runs, jnp.asarray(3, jnp.int32))
