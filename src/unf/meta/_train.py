@@ -64,8 +64,8 @@ def spread(state: MetaState, problem: Problem, estimator: Estimator) -> tuple[Me
         if jax.process_count() > 1:
             raise UnevenError("unrolls run in one process; choose another estimator")
         return state, problem
+    connect(even_mesh(estimator.pairs, "pairs"))
     everywhere, pairs = _shardings(estimator)
-    connect(everywhere.mesh)
     data, rest = eqx.partition(problem, eqx.is_array)
     placed = put(state._replace(runs=None), everywhere)
     problem = eqx.combine(put(data, everywhere), rest)
