@@ -114,8 +114,10 @@ def check_layer(plan: Plan, in_channels: int, out_channels: int, arrays: Mapping
     """Compare a layer's size with the arrays of its file, before anything is made of that size.
 
     Raises:
-        ValueError: if the file has fewer arrays or numbers than the layer.
+        ValueError: if the file has fewer arrays or numbers than the layer, or it has no channels.
     """
+    if min(in_channels, out_channels) < 1:
+        raise ValueError(f"a layer from {in_channels} to {out_channels} channels")
     shapes = coefficient_shapes(plan, in_channels, out_channels).values()
     needed, held = sum(map(prod, shapes)), sum(x.size for x in arrays.values())
     if needed > held or len(shapes) > len(arrays):
