@@ -193,6 +193,7 @@ def test_results_of_an_earlier_run_are_removed(zoo, trained, tmp_path):
     shutil.copytree(trained[0], tmp_path / "out")
     _train(zoo, "statnn", tmp_path / "out", seeds=1)
     assert sorted(path.name for path in (tmp_path / "out").glob("*")) == [
+        "checkpoints",
         "model-0.safetensors",
         "result.json",
     ]

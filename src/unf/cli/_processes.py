@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from math import inf
 from typing import IO, Any
 
 import jax
@@ -24,6 +25,9 @@ from ._options import INTERRUPTED, OptionError
 _CHILD = "UNF_CHILD_OF"
 _PATIENCE = 20
 """Seconds without a sign of life after which a process counts as lost."""
+_GRACE = 5
+"""Seconds that the others have to end by themselves when one has failed."""
+_NO_CONTACT = "no contact with another process"
 _NOISE = re.compile(r"^\[Gloo\]|^\s+@\s+0x|^\*\*\* |^[EFIW]\d{4} |^#0x")
 _ENVIRONMENT = {
     "processes": "JAX_NUM_PROCESSES",
@@ -80,9 +84,11 @@ def run_job(options: argparse.Namespace, arguments: Sequence[str]) -> int:
 
 def _given(options: argparse.Namespace, name: str) -> Any:
     value = getattr(options, name, None)
-    if value is None and (text := os.environ.get(_ENVIRONMENT[name])):
-        value = text if name == "coordinator" else int(text)
-    return value
+    if value is not None or not (text := os.environ.get(_ENVIRONMENT[name])):
+        return value
+    if name != "coordinator" and not text.isdigit():
+        raise OptionError(f"the variable {_ENVIRONMENT[name]} is {text!r}; expected a number")
+    return text if name == "coordinator" else int(text)
 
 
 def _start(arguments: Sequence[str], count: int, address: str, index: int) -> subprocess.Popen:
@@ -121,67 +127,69 @@ def _run_child(options: argparse.Namespace) -> int:
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" in str(error):
             raise
-        say(f"unf: no contact with another process ({str(error).splitlines()[0][:200]})")
+        say(f"unf: {_NO_CONTACT} ({str(error).splitlines()[0][:200]})")
         sys.stderr.flush()
         os._exit(1)  # the usual way would wait for the other
 
 
 def _watch(children: list[subprocess.Popen], indices: list[int], count: int) -> int:
     """Show what the first says, wait for all, and stop the rest when one fails."""
-    tails: list[list[str]] = [[] for _ in children]
-    readers = []
-    for i, child in enumerate(children):
-        for source, target in ((child.stdout, sys.stdout), (child.stderr, sys.stderr)):
-            shown = target if i == 0 else None
-            readers.append(threading.Thread(target=_pass_on, args=(source, shown, tails[i])))
-            readers[-1].start()
+    said: list[list[str]] = [[] for _ in children]
+    readers = [
+        threading.Thread(target=_pass_on, args=(source, target if i == 0 else None, said[i]))
+        for i, child in enumerate(children)
+        for source, target in ((child.stdout, sys.stdout), (child.stderr, sys.stderr))
+    ]
+    for reader in readers:
+        reader.start()
     interrupted = False
     try:
-        while all(child.poll() is None for child in children):
-            time.sleep(0.1)
-        _wait(children, 5 if any(child.poll() for child in children) else None)
-    except KeyboardInterrupt:
+        _wait(children)
+    except KeyboardInterrupt:  # which the children got too
         interrupted = True
         _wait(children, _PATIENCE)
-    failed = [(i, child.poll()) for i, child in zip(indices, children, strict=True)]
+    codes = [child.poll() or 0 for child in children]
     for child in children:
         child.kill()
     for reader in readers:
         reader.join(timeout=5)
-    lost = [(i, code) for i, code in failed if code]
     if interrupted:
         return INTERRUPTED
-    if not any(code != 0 for _, code in failed):
-        return 0
-    # what stopped first is what is worth telling; the others were stopped because of it
-    i, code = next(((i, c) for i, c in lost if c > 0), (lost or failed)[0])
-    if code and code > 0 and indices.index(i) != 0:
-        say("\n".join(tails[indices.index(i)][-3:]))
-    how = f"was ended by signal {-code}" if code and code < 0 else f"ended with code {code}"
-    say(
-        f"unf: process {i} of {count} {how}, itself or because it lost another one; "
-        "the job has stopped. What was finished is kept: start all processes again with --resume"
-    )
-    return 1
+    if any(codes):
+        first = min((i for i, code in enumerate(codes) if code), key=lambda i: codes[i] < 0)
+        _explain(f"process {indices[first]} of {count}", codes[first], said[first], first > 0)
+    return int(any(codes))
 
 
-def _wait(children: list[subprocess.Popen], seconds: float | None) -> None:
-    """Until all have ended, or some time after one failed."""
-    until = None if seconds is None else time.monotonic() + seconds
-    while any(child.poll() is None for child in children):
-        if until is None and any(child.poll() for child in children):
-            until = time.monotonic() + 5
-        if until is not None and time.monotonic() > until:
-            return
+def _wait(children: list[subprocess.Popen], seconds: float = inf) -> None:
+    """Until all have ended, or for a while, or a little longer than until one fails."""
+    until = time.monotonic() + seconds
+    while any(child.poll() is None for child in children) and time.monotonic() < until:
+        if any(child.poll() for child in children):
+            until = min(until, time.monotonic() + _GRACE)
         time.sleep(0.1)
 
 
-def _pass_on(source: IO[str], target: IO[str] | None, tail: list[str]) -> None:
+def _explain(which: str, code: int, said: list[str], hidden: bool) -> None:
+    """Say why the job has stopped, if the process did not say so itself."""
+    if hidden:
+        say("\n".join(said[-3:]))
+    if code > 0 and not any(_NO_CONTACT in line for line in said):
+        return
+    how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+    say(
+        f"unf: {which} {how}, itself or because it lost another one; the job has stopped. "
+        "What was finished is kept: start all processes again with --resume"
+    )
+
+
+def _pass_on(source: IO[str], target: IO[str] | None, said: list[str]) -> None:
+    """Show lines as they come, but for the noise of libraries, and keep the last ones."""
     for line in source:
         if _NOISE.match(line) or not line.strip():
             continue
-        tail.append(line.rstrip())
-        del tail[:-20]
+        said.append(line.rstrip())
+        del said[:-20]
         if target is not None:
             target.write(line)
             target.flush()

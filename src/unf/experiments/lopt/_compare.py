@@ -74,7 +74,9 @@ class Comparison:
             }
             names = [f.name for f in dataclasses.fields(cls) if f.name != "curves"]
             return cls(**{name: record[name] for name in names}, curves=curves)
-        except (ValueError, KeyError, TypeError) as error:
+        except (
+            ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError,
+        ) as error:  # fmt: skip
             raise ValueError(f"not a comparison of optimizers ({error!r})") from error
 
     def __str__(self) -> str:
