@@ -1,6 +1,6 @@
 """The demo does its job, on a tiny scale."""
 
-import sys
+import importlib.util
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
+from unf.cli import main
 from unf.experiments import demo
-from unf.experiments.demo import __main__
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +64,11 @@ def test_too_few_networks_are_refused():
 
 
 def test_missing_extra_names_the_remedy(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["demo"])
-    monkeypatch.setattr(__main__.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SystemExit, match="2"):
-        __main__.main()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert main(["demo"]) == 1
     assert "pip install 'universal-neural-functionals[plots]'" in capsys.readouterr().err
+
+
+def test_numbers_that_do_not_serve(capsys):
+    assert main(["demo", "--networks", "3"]) == 1
+    assert "networks is 3; expected at least 20" in capsys.readouterr().err
