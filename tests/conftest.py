@@ -1,9 +1,11 @@
 """All tests run with shapes checked at run time, in 64 bit, without implicit rank promotion."""
 
+import subprocess
 from pathlib import Path
 
 import jax
 import jaxtyping
+import pytest
 
 jaxtyping.install_import_hook("unf", "beartype.beartype")
 jax.config.update("jax_enable_x64", True)
@@ -13,3 +15,15 @@ jax.config.update("jax_disable_most_optimizations", True)
 # What one worker has compiled, the others need not.
 jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parent.parent / ".jax_cache"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 1 MB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=4k", "tmpfs", str(disk)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small disk is not permitted here")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)

@@ -88,3 +88,17 @@ def test_ctrl_c_stops_both(jobs, tmp_path):
     assert process.returncode == 130 and "Traceback" not in errors
     found = subprocess.run(["pgrep", "-f", str(tmp_path / "out")], capture_output=True, check=False)
     assert not found.stdout
+
+
+@pytest.mark.nightly
+def test_one_process_goes_on_where_two_were(jobs, tmp_path):
+    reference, out = jobs.reference("meta"), tmp_path / "out"
+    jobs.run(*META, "--out", str(out), "--processes", "2")
+    states = sorted((out / "checkpoints").iterdir())
+    assert len(states) == 4
+    for file in states[2:]:  # as if it had been stopped before
+        file.unlink()
+    jobs.run(*META, "--out", str(out), "--resume")
+    one, two = metrics(reference), metrics(out)
+    np.testing.assert_allclose(one["loss"], two["loss"], rtol=1e-4)
+    assert any((out / "checkpoints").glob("*.0-of-1.*"))

@@ -4,7 +4,6 @@ import dataclasses
 import os
 import re
 import shutil
-import subprocess
 import time
 from pathlib import Path
 
@@ -40,18 +39,6 @@ def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("done")
     meta(folder / "meta"), zoo(folder / "zoo")
     return folder
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A disk of 256 kB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small disk is not permitted here")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
 
 
 def same(folder, done):

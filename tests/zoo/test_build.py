@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import shutil
-import subprocess
 
 import jax
 import jax.numpy as jnp
@@ -262,18 +261,6 @@ def test_a_file_in_the_way(tmp_path):
 def test_numbers_that_do_not_serve(tmp_path, options):
     with pytest.raises(ZooError, match="expected at least 1, 1 and 0"):
         build_tiny(tmp_path / "zoo", **options)
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A disk of 1 MB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=4k", "tmpfs", str(disk)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small disk is not permitted here")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
 
 
 def test_too_small_a_disk_is_noticed_before_training(small_disk):

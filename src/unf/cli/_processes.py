@@ -64,8 +64,10 @@ def add_processes(parser: Any) -> None:
 
 def run_job(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     """Run a command: here, or in children if it has several processes."""
+    if not hasattr(options, "processes"):
+        return options.run(options)
     count, coordinator, index = (_given(options, name) for name in _ENVIRONMENT)
-    if count in (None, 1) or not hasattr(options, "processes"):
+    if count in (None, 1):
         return options.run(options)
     if os.environ.get(_CHILD):
         _connect(count, coordinator, index)

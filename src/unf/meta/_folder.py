@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._checkpoint import CheckpointError, Checkpoints
+from .._checkpoint import CheckpointError, Checkpoints, difference
 from .._devices import is_first, taken_back, wait_for_all
 from .._files import write_whole
 from .._provenance import provenance
@@ -56,7 +56,8 @@ def claim(folder: Path, config: dict[str, Any], *, resume: bool) -> Checkpoints:
     if file.exists() and not jobs:
         jobs = [_described(file)]
     for job in jobs:
-        _compare(folder, job, {"what": _WHAT, **config})
+        if differs := difference(job, {"what": _WHAT, **config}):
+            raise MetaError(f"{folder}: this meta-training has {differs}")
     wait_for_all("the folder is known")
     if is_first():
         folder.mkdir(parents=True, exist_ok=True)
@@ -136,15 +137,6 @@ def _described(file: Path) -> dict[str, Any]:
     if not isinstance(known, dict):
         raise MetaError(f"{file}: not a description of a meta-training")
     return {"what": _WHAT, **known}
-
-
-def _compare(folder: Path, known: dict[str, Any], config: dict[str, Any]) -> None:
-    for name in dict.fromkeys([*known, *config]):
-        if known.get(name) != config.get(name):
-            raise MetaError(
-                f"{folder}: this meta-training has {name} = {known.get(name)!r}, not "
-                f"{config.get(name)!r}; give the same options, or choose another folder with --out"
-            )
 
 
 def _fields(x: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int, PyTree
 
-from ..._checkpoint import CheckpointError, Checkpoints
+from ..._checkpoint import CheckpointError, Checkpoints, difference
 from ..._devices import UnevenError, is_first, taken_back, wait_for_all
 from ..._files import write_whole
 from ..._progress import Progress
@@ -22,8 +22,8 @@ from ...models import load_model, save_model
 from ...spec import WeightSpace
 from ...zoo import Zoo, ZooError
 from .._scores import kendall_tau, r_squared, standard_error, summary
-from ._batches import labels, load_examples, split_models, to_device
-from ._fit import fit, predict
+from ._batches import Split, labels, load_examples, split_models, to_device
+from ._fit import Fit, fit, predict
 from ._methods import METHODS, PredictError, Predictor, Training
 from ._settings import settings_tau
 
@@ -145,19 +145,16 @@ def train(
     steps = training.epochs * (len(split.train) // min(training.batch_size, len(split.train)))
     make = partial(METHODS[method].make, zoo.space)
     train_part, valid_part = (to_device(load_examples(zoo, rows)) for rows in split[:2])
-    checkpoints = _begin(
-        folder,
-        {
-            "what": "checkpoint of a predictor training",
-            "method": method,
-            "training": dataclasses.asdict(training),
-            "seeds": all_seeds,
-            "split": [len(rows) for rows in split],
-            "include_diverged": include_diverged,
-            "zoo": zoo.origin,
-        },
-        resume=resume,
-    )
+    job = {
+        "what": "checkpoint of a predictor training",
+        "method": method,
+        "training": dataclasses.asdict(training),
+        "seeds": all_seeds,
+        "split": [len(rows) for rows in split],
+        "include_diverged": include_diverged,
+        "zoo": zoo.origin,
+    }
+    checkpoints = _begin(folder, job, resume=resume)
     show = show_progress and is_first()
     with Progress(METHODS[method].title, steps, unit="steps", show=show) as progress:
         try:
@@ -168,11 +165,6 @@ def train(
         except (CheckpointError, UnevenError) as error:
             raise PredictError(f"{folder}: {error}") from error
     fitted = fitted._replace(models=taken_back(fitted.models))
-    test = load_examples(zoo, split.test)
-    predicted, true = predict(fitted.models, test.weights), labels(test)
-    models = [_pick(fitted.models, i) for i in range(seeds)]
-    for number, model in zip(all_seeds, models, strict=True) if is_first() else ():
-        save_model(folder / MODELS.format(number), model)
     report = Report(
         method=method,
         zoo=zoo.origin,
@@ -180,24 +172,36 @@ def train(
         split={name: len(rows) for name, rows in split._asdict().items()},
         include_diverged=include_diverged,
         seeds=all_seeds,
-        tau=np.array([kendall_tau(row, true) for row in predicted]),
-        r2=np.array([r_squared(row, true) for row in predicted]),
-        cap=kendall_tau(zoo.success[split.test, 0], zoo.success[split.test, 1]),
-        settings=settings_tau(zoo, split),
-        valid_tau=fitted.valid_tau,
-        losses=fitted.losses,
-        predicted=predicted,
-        true=true,
-        tested=split.test,
-        invariance=invariance_gap(
-            fitted.models, zoo.space, jax.tree.map(lambda x: x[:20], test.weights), seed=seed
-        ),
-        parameters=sum(x.size for x in jax.tree.leaves(eqx.filter(models[0], eqx.is_array))),
+        **_tested(zoo, split, fitted, seed),
         seconds=time.perf_counter() - started,
     )
     if is_first():
+        for i, number in enumerate(all_seeds):
+            save_model(folder / MODELS.format(number), _pick(fitted.models, i))
         write_whole(folder / "result.json", report.to_json())
     return report
+
+
+def _tested(zoo: Zoo, split: Split, fitted: Fit, seed: int) -> dict[str, Any]:
+    """What a report says about predictors after their one test."""
+    test = load_examples(zoo, split.test)
+    predicted, true = predict(fitted.models, test.weights), labels(test)
+    one = eqx.filter(_pick(fitted.models, 0), eqx.is_array)
+    return {
+        "tau": np.array([kendall_tau(row, true) for row in predicted]),
+        "r2": np.array([r_squared(row, true) for row in predicted]),
+        "cap": kendall_tau(zoo.success[split.test, 0], zoo.success[split.test, 1]),
+        "settings": settings_tau(zoo, split),
+        "valid_tau": fitted.valid_tau,
+        "losses": fitted.losses,
+        "predicted": predicted,
+        "true": true,
+        "tested": split.test,
+        "invariance": invariance_gap(
+            fitted.models, zoo.space, jax.tree.map(lambda x: x[:20], test.weights), seed=seed
+        ),
+        "parameters": sum(x.size for x in jax.tree.leaves(one)),
+    }
 
 
 def _begin(folder: Path, job: dict[str, Any], *, resume: bool) -> Checkpoints:
@@ -205,12 +209,8 @@ def _begin(folder: Path, job: dict[str, Any], *, resume: bool) -> Checkpoints:
     job = json.loads(json.dumps(job))
     checkpoints = Checkpoints(folder / "checkpoints", job)
     for known in checkpoints.descriptions() if resume else ():
-        for name in job:
-            if known.get(name) != job[name]:
-                raise PredictError(
-                    f"{folder}: the training there has {name} = {known.get(name)!r}, not "
-                    f"{job[name]!r}; give the same options, or choose another folder with --out"
-                )
+        if differs := difference(known, job):
+            raise PredictError(f"{folder}: the training there has {differs}")
     wait_for_all("the folder is known")
     if is_first():
         folder.mkdir(parents=True, exist_ok=True)
