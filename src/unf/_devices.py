@@ -65,6 +65,11 @@ def taken_back(tree: Any) -> Any:
     )
 
 
+def out_of_memory(error: Exception) -> bool:
+    """Whether a device had too little memory for what it was to do."""
+    return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+
+
 def is_first() -> bool:
     """Whether this process is the one that writes what all of them know."""
     return jax.process_index() == 0

@@ -121,12 +121,25 @@ def test_a_device_with_little_memory(done, tmp_path, monkeypatch, capsys):
     for ours, theirs in zip(*(_weights(x / "zoo") for x in (tmp_path, done)), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
 
-    def full(*arguments, **options):
-        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 byte")
-
     monkeypatch.setattr(train_module, "train_chunk", full)
     with pytest.raises(unf.zoo.ZooError, match="no memory for a single model"):
         zoo(tmp_path / "another")
+
+
+def full(*arguments, **options):
+    raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 byte")
+
+
+def test_trainings_without_memory_name_what_to_make_smaller(done, tmp_path, monkeypatch):
+    monkeypatch.setattr("unf.meta._job.advance", full)
+    with pytest.raises(unf.meta.MetaError, match=r"no memory for 2 pairs .* choose fewer --pairs"):
+        meta(tmp_path / "meta")
+    monkeypatch.setattr("unf.experiments.predict._run.fit", full)
+    made = unf.zoo.build(
+        dataclasses.replace(RECIPE, steps=0), tmp_path / "zoo", models=24, show_progress=False
+    )
+    with pytest.raises(predict.PredictError, match=r"no memory for 5 predictors .* fewer --seeds"):
+        predict.train(made, "statnn", tmp_path / "predict", show_progress=False)
 
 
 def _weights(folder):

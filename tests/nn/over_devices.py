@@ -13,6 +13,7 @@ from architectures import space_of
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from unf.basis import cost_report
+from unf.models import InvariantUNF
 from unf.nn import UNFLinear, leaf_shardings
 
 SPACES = {
@@ -149,6 +150,18 @@ def run_batch(space) -> float:
     return difference(found, jax.jit(jax.vmap(layer))(x))
 
 
+def run_model(space) -> float:
+    """An invariant model on spread features: the distance to one device."""
+    make = partial(InvariantUNF, space, CHANNELS, 2, num_layers=2, mlp_width=8)
+    model = eqx.filter_jit(lambda key: make(key=key))(jax.random.key(0))
+    _, x = draw(space)
+    mesh = Mesh(jax.devices(), "devices")
+    spread = jax.device_put(x, leaf_shardings(space, mesh))
+    found = eqx.filter_jit(partial(model, mesh=mesh))(spread)
+    return difference(found, eqx.filter_jit(model)(x))
+
+
 if __name__ == "__main__":
     results = {name: run(space) for name, space in SPACES.items()}
-    print(json.dumps(results | {"batch": run_batch(SPACES["mlp"])}))
+    batch, model = run_batch(SPACES["mlp"]), run_model(SPACES["rnn"])
+    print(json.dumps(results | {"batch": batch, "model": model}))

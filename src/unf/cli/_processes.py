@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import jax
 
-from .._devices import wait_for_all
+from .._devices import out_of_memory, wait_for_all
 from .._progress import say
 from ._options import INTERRUPTED, OptionError
 
@@ -127,7 +127,7 @@ def _run_child(options: argparse.Namespace) -> int:
     try:
         return options.run(options)
     except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" in str(error):
+        if out_of_memory(error):
             raise
         say(f"unf: {_NO_CONTACT} ({str(error).splitlines()[0][:200]})")
         sys.stderr.flush()

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from .._devices import UnevenError, is_first, taken_back
+from .._devices import UnevenError, is_first, out_of_memory, taken_back
 from .._progress import Progress
 from ..optim import FORMS, KINDS, Theta, init_theta
 from ..tasks import Task, check_finite
@@ -101,6 +101,13 @@ def meta_train(
                 if time.monotonic() - saved > seconds_between_checkpoints:
                     store(folder, checkpoints, state, rows, config)
                     saved = time.monotonic()
+        except jax.errors.JaxRuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            raise MetaError(
+                f"the device has no memory for {options.pairs} pairs of runs at once; choose "
+                f"fewer --pairs or a smaller --batch-size ({str(error).splitlines()[0]})"
+            ) from error
         finally:
             if int(state.step) > first:
                 rows = rows[: _rows_until(rows, int(state.step))]

@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ..nn import (
@@ -102,15 +103,22 @@ class UNF(eqx.Module):
         self.norms = tuple(ChannelNorm(w) for w in widths[1:-1]) if norm else ()
         self.activation, self.dropout = Activation(activation), Dropout(dropout)
 
-    def __call__(self, x: PyTree, *, key: PRNGKeyArray | None = None) -> PyTree:
-        """Apply to features; `key` turns dropout on."""
+    def __call__(
+        self,
+        x: PyTree,
+        *,
+        key: PRNGKeyArray | None = None,
+        mesh: Mesh | None = None,
+        axis: str | None = None,
+    ) -> PyTree:
+        """Apply to features; `key` turns dropout on, `mesh` spreads them as in `UNFLinear`."""
         keys = [None] * len(self.layers) if key is None else jax.random.split(key, len(self.layers))
         for i, layer in enumerate(self.layers[:-1]):
-            x = layer(x)
+            x = layer(x, mesh=mesh, axis=axis)
             x = self.products[i](x) if self.products else x
             x = self.norms[i](x) if self.norms else x
             x = self.dropout(self.activation(x), key=keys[i])
-        return self.layers[-1](x)
+        return self.layers[-1](x, mesh=mesh, axis=axis)
 
     def config(self) -> dict[str, Any]:
         """The arguments to make a model of this shape again."""
@@ -212,9 +220,24 @@ class InvariantUNF(eqx.Module):
             head_key,
         )
 
-    def __call__(self, x: PyTree, *, key: PRNGKeyArray | None = None) -> Float[Array, " out_size"]:
-        """A vector that permuting the weights does not change; `key` turns dropout on."""
-        features = self.pool(self.activation(self.backbone(x, key=key)))
+    def __call__(
+        self,
+        x: PyTree,
+        *,
+        key: PRNGKeyArray | None = None,
+        mesh: Mesh | None = None,
+        axis: str | None = None,
+    ) -> Float[Array, " out_size"]:
+        """A vector that permuting the weights does not change.
+
+        Args:
+            x: the features.
+            key: turns dropout on.
+            mesh: devices to spread features over, as in `UNFLinear`.
+            axis: the mesh's axis to spread leaves over; by default all of its axes together.
+        """
+        features = self.activation(self.backbone(x, key=key, mesh=mesh, axis=axis))
+        features = self.pool(features)
         if self.raw_statistics:
             features = jnp.concatenate([features, leaf_statistics(self.space, x)])
         return self.head(features)

@@ -10,7 +10,7 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, PyTree
 
-from .._devices import local_mesh
+from .._devices import local_mesh, out_of_memory
 from ._errors import ZooError
 from ._recipe import Choices, Recipe
 
@@ -99,7 +99,7 @@ def train_in_parts(
             trained = jax.device_get(trained)
             return jax.tree.map(lambda *each: jnp.concatenate(each), *trained), at_once
         except jax.errors.JaxRuntimeError as error:
-            if "RESOURCE_EXHAUSTED" not in str(error):
+            if not out_of_memory(error):
                 raise
             if at_once == 1:
                 raise ZooError(

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int, PyTree
 
 from ..._checkpoint import CheckpointError, Checkpoints, difference
-from ..._devices import UnevenError, is_first, taken_back, wait_for_all
+from ..._devices import UnevenError, is_first, out_of_memory, taken_back, wait_for_all
 from ..._files import write_whole
 from ..._progress import Progress
 from ..._provenance import provenance
@@ -164,6 +164,14 @@ def train(
             )  # fmt: skip
         except (CheckpointError, UnevenError) as error:
             raise PredictError(f"{folder}: {error}") from error
+        except jax.errors.JaxRuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            raise PredictError(
+                f"the device has no memory for {seeds} predictors at once, in batches of "
+                f"{training.batch_size}; choose fewer --seeds or a smaller --batch-size "
+                f"({str(error).splitlines()[0]})"
+            ) from error
     fitted = fitted._replace(models=taken_back(fitted.models))
     report = Report(
         method=method,
