@@ -11,7 +11,7 @@ import unf
 
 ROOT = Path(unf.__file__).parent
 ORDER = (
-    "spec graph basis nn models testing data tasks zoo optim meta experiments cli".split()
+    "spec graph basis nn models testing data tasks zoo optim meta experiments report cli".split()
 )  # DESIGN: a package imports only from packages before it
 HELPERS = [
     "_arrays",
