@@ -11,6 +11,7 @@ import zarr
 from scipy.stats import kendalltau
 from tiny import RECIPE, build_tiny
 
+from unf import report
 from unf.experiments import predict
 from unf.experiments.predict import _batches
 from unf.experiments.predict._settings import trees_tau
@@ -187,6 +188,13 @@ def test_predictors_that_diverge_are_not_reported(zoo, tmp_path):
     wild = predict.Training(epochs=1, batch_size=5, learning_rate=float("inf"))
     with pytest.raises(predict.PredictError, match=r"seeds \[0, 1\] diverged in every epoch"):
         _train(zoo, "statnn", tmp_path, training=wild)
+
+
+def test_a_training_and_a_stopped_one_can_be_reported(trained, tmp_path):
+    assert f"{trained[1].tau[0]:.4f}" in report.render(trained[0])
+    shutil.copytree(trained[0], tmp_path / "out")
+    (tmp_path / "out" / "result.json").unlink()
+    assert "StatNN is trained for 2 of 2 epochs" in report.render(tmp_path / "out")
 
 
 def test_results_of_an_earlier_run_are_removed(zoo, trained, tmp_path):

@@ -14,6 +14,7 @@ import numpy as np
 import optax
 import pytest
 
+from unf import report
 from unf.meta import (
     EvolutionStrategies,
     FullUnroll,
@@ -56,6 +57,10 @@ def test_results(whole):
     assert any(
         (np.asarray(a) != np.asarray(b)).any() for a, b in zip(start, arrays(whole), strict=True)
     )
+
+
+def test_the_folder_can_be_reported(whole):
+    assert "UNF on mlp: 6 of 6 meta-steps are done" in report.render(whole)
 
 
 @pytest.mark.parametrize("stop_after", [2, 4])

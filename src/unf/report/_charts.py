@@ -9,9 +9,9 @@ from ._html import Html, join, tag
 from ._marks import Line, Mark, Points, Rule, Space
 from ._scales import Scale, drawable, spread_out
 
-WIDTH, HEIGHT = 460, 290
-_LEFT, _RIGHT, _TOP, _BOTTOM = 54, 16, 30, 42
-_CHARACTER, _LINE = 6.2, 14
+WIDTH, HEIGHT = 460.0, 290.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 54.0, 16.0, 30.0, 42.0
+_CHARACTER, _LINE = 6.2, 14.0
 _LONGEST = 19
 """Characters of a label beside a line."""
 
@@ -99,7 +99,7 @@ class Chart:
             legend,
             drawn,
             _labels(named, place),
-            viewBox=f"0 0 {WIDTH} {HEIGHT}",
+            viewBox=f"0 0 {WIDTH:.0f} {HEIGHT:.0f}",
             role="img",
             aria_label=self._spoken(),
         )
@@ -138,11 +138,11 @@ def _grid(place: Space) -> list[Html]:
 def _legend(groups: Sequence[Points]) -> tuple[Html, int]:
     """Names of groups of points, in rows above them, and how many rows there are."""
     parts: list[Html] = []
-    x, y = float(_LEFT), 34
+    x, y = _LEFT, 34
     for group in groups:
         width = 26 + len(group.label) * _CHARACTER
         if x > _LEFT and x + width > WIDTH:
-            x, y = float(_LEFT), y + 18
+            x, y = _LEFT, y + 18
         dot = tag("circle", cx=x + 4, cy=y - 4, r=4, class_="dot")
         name = tag("text", group.label, x=x + 12, y=y, class_="label")
         parts.append(tag("g", dot, name, class_=f"c{group.colour}"))

@@ -13,7 +13,7 @@ from ._marks import Line
 from ._page import COLOURS
 from ._read import read_json, read_text
 from ._scales import drawable
-from ._section import Section, charts, configuration, provenance, short
+from ._section import Section, again, charts, configuration, provenance, short
 
 _MOST = 24
 
@@ -47,6 +47,7 @@ def report_comparison(file: Path) -> Section:
             }
         ),
         provenance(record),
+        again(file.with_suffix(".toml"), None, ""),
     ]
     kind = f"optimizers compared on {short(comparison.task)}"
     return Section(file.stem, kind, _statement(comparison, ranked), join(body))
@@ -100,14 +101,16 @@ def _on(comparison: Comparison) -> str:
 
 
 def _chart(comparison: Comparison, ranked: list[str], name: str, part: str) -> Chart:
-    seeds = len(comparison.seeds)
-    spread = f"Median of {seeds} networks; the band is their range." if seeds > 1 else ""
     values = [getattr(comparison.curves[each], part) for each in ranked]
-    chart = Chart(name, Axis("step"), Axis("loss", log=_far_apart(values)), note=spread)
+    ranges = [_range(losses) for losses in values]
+    highest = _highest(ranges)
+    note = _notes(values, highest, len(comparison.seeds))
+    log = _far_apart([np.minimum(losses, highest) for losses in values])
+    chart = Chart(name, Axis("step"), Axis("loss", log=log), note=note)
     steps = part_ends(comparison.horizon)
     order = list(comparison.curves)
-    for each, losses in zip(ranked, values, strict=True):
-        low, middle, high = _range(losses)
+    for each, spread in zip(ranked, ranges, strict=True):
+        low, middle, high = (np.minimum(losses, highest) for losses in spread)
         colour = order.index(each) % COLOURS
         chart.add(Line(title(each), steps, middle, colour, low=low, high=high))
     return chart
@@ -122,6 +125,26 @@ def _range(losses: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     middle = np.full(losses.shape[1], np.nan)
     middle[some] = np.nanmedian(np.where(sound, losses, np.nan)[:, some], axis=0)
     return np.where(some, low, np.nan), middle, np.where(some, high, np.nan)
+
+
+def _highest(ranges: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> float:
+    """The loss at which curves are cut off: twice the first, so that one explosion hides none."""
+    first = np.array([middle[0] for _, middle, _ in ranges])
+    first = first[drawable(first, log=True)]
+    return 2 * float(first.max()) if len(first) else np.inf
+
+
+def _notes(values: list[np.ndarray], highest: float, seeds: int) -> str:
+    """What the drawing does not show by itself."""
+    every = np.concatenate([losses.ravel() for losses in values])
+    cut = int(np.sum(drawable(every) & (every > highest)))
+    lost = int(np.sum(~drawable(every)))
+    notes = {
+        f"Median of {seeds} networks; the band is their range.": seeds > 1,
+        f"{cut:,} of {every.size:,} losses are above {highest:.3g} and cut off there.": cut,
+        f"{lost:,} of {every.size:,} losses are not finite and left out.": lost,
+    }
+    return " ".join(note for note, is_said in notes.items() if is_said)
 
 
 def _far_apart(values: list[np.ndarray]) -> bool:

@@ -111,7 +111,7 @@ class Line(Mark):
         kind = "line faint" if self.faint else "line"
         parts.append(tag("path", name, d=path, class_=kind) if path else Html())
         if self.dots:
-            parts.append(_circles(place, x, y, self.label, radius=3))
+            parts.append(_circles(place, x, y, self.label, radius=3.0))
         return tag("g", *parts, class_=f"c{self.colour}")
 
     def _band(self, place: Space) -> Html:

@@ -31,6 +31,10 @@ from ._section import (
     weight_space,
 )
 
+_UNFINISHED = (
+    "Unfinished: figures are those of the last checkpoint. Go on with the same options and "
+    "--resume, or in Python with resume=True."
+)
 _SMOOTHED = 20
 """A smoothed line is a mean over a part so many times smaller than the whole."""
 
@@ -42,15 +46,17 @@ def report_meta_training(folder: Path) -> Section:
         ReportError: if its configuration or its metrics are damaged.
     """
     config = read_json(folder / "config.json")
+    if not is_meta_training(config):
+        raise ReportError(f"{folder / 'config.json'}: damaged, or not of a meta-training")
     metrics = _metrics(folder / "metrics.csv")
     origin, space, trouble = _optimizer(folder / "optimizer.safetensors")
-    done, wanted = int(max(metrics["step"], default=0)), config.get("steps")
-    finished = isinstance(wanted, int) and done >= wanted
-    kind, task = (short(config.get(name, "?")) for name in ("kind", "task"))
+    done, wanted = int(max(metrics["step"], default=0)), config["steps"]
+    finished = done >= wanted
+    kind, task = (short(config[name]) for name in ("kind", "task"))
     loss = metrics["loss"][drawable(metrics["loss"])]
     lost = int(np.nansum(metrics["lost"])) if "lost" in metrics else 0
     body = [
-        *([] if finished else [warning("Unfinished: figures are those of the last checkpoint.")]),
+        *([] if finished else [warning(_UNFINISHED)]),
         *([warning(trouble)] if trouble else []),
         charts(*_charts(metrics, lost)) if len(loss) else tag("p", "No losses yet."),
         tag("p", f"{lost:,} pairs of runs exploded and were begun again." if lost
@@ -59,11 +65,11 @@ def report_meta_training(folder: Path) -> Section:
         weight_space(space),
         configuration(config),
         provenance(origin),
-        again(folder, _command(config, folder, finished), "Make it again:" if finished
-              else "Go on with it:"),
+        again(folder / "config.toml", _command(config, folder, finished),
+              "Make it again:" if finished else "Go on with it:"),
     ]  # fmt: skip
     statement = (
-        f"{title(kind).removesuffix(', meta-trained')} on {task}: {done:,} of {_count(wanted)} "
+        f"{title(kind).removesuffix(', meta-trained')} on {task}: {done:,} of {wanted:,} "
         f"meta-steps are done{_fall(loss)}."
     )
     name = folder.resolve().name
@@ -71,8 +77,10 @@ def report_meta_training(folder: Path) -> Section:
     return Section(name, "meta-training of an optimizer", statement, join(body), state)
 
 
-def _count(number: Any) -> str:
-    return f"{number:,}" if isinstance(number, int) else short(number)
+def is_meta_training(config: Mapping[str, Any]) -> bool:
+    """Whether a configuration is one that a meta-training has."""
+    known = all(isinstance(config.get(name), str) for name in ("task", "kind"))
+    return known and type(config.get("steps")) is int
 
 
 def _metrics(file: Path) -> dict[str, np.ndarray]:

@@ -44,6 +44,7 @@ def report_predictor(file: Path) -> Section:
         _check(report)
     except (PredictError, ValueError, TypeError) as error:
         raise ReportError(f"{file}: a damaged result ({error}); train again") from error
+    own = file.name == "result.json"  # else a copy, away from the folder it is of
     mean, error = _mean(report.tau)
     seeds = f"{len(report.seeds)} seeds" if len(report.seeds) > 1 else "one seed"
     statement = (
@@ -60,7 +61,7 @@ def report_predictor(file: Path) -> Section:
         ),
         _scores_table(report),
         _epochs_table(report.losses, report.valid_tau, report.seeds),
-        weight_space(_space(file.parent)),
+        weight_space(_space(file.parent) if own else None),
         configuration(
             {
                 "method": report.method,
@@ -73,10 +74,10 @@ def report_predictor(file: Path) -> Section:
             }
         ),
         provenance(record),
-        _again(file.parent, dataclasses.asdict(report), resume=False),
+        _again(file.parent if own else None, dataclasses.asdict(report), resume=False),
     ]
     scores = (_title(report.method), report.tau)
-    name = file.parent.resolve().name if file.name == "result.json" else file.stem
+    name = file.parent.resolve().name if own else file.stem
     return Section(name, "predictor of success", statement, join(body), scores=scores)
 
 
@@ -126,6 +127,8 @@ def _check(report: Report) -> None:
     for name, shape in shapes.items():
         if getattr(report, name).shape != shape:
             raise ValueError(f"{name} has shape {getattr(report, name).shape}, not {shape}")
+    if not all(type(seed) is int and 0 <= seed < 2**53 for seed in report.seeds):
+        raise ValueError("seeds are not whole numbers")
     if not 0 < seeds <= _MOST_SEEDS or len(tests) != 1 or not tests[0]:
         raise ValueError(f"{seeds} seeds and tests of shape {tests}")
     for name in ("cap", "settings", "parameters", "seconds", "invariance"):
@@ -204,8 +207,9 @@ def _number(value: Any) -> str:
     return f"{value:.4f}" if np.isfinite(value) else "not finite"
 
 
-def _again(folder: Path, job: Mapping[str, Any], *, resume: bool) -> Html:
+def _again(folder: Path | None, job: Mapping[str, Any], *, resume: bool) -> Html:
     """The command, if every word of it is one that the command line knows."""
+    file = (folder or Path()) / "config.toml"
     try:
         method, seeds, split = job["method"], job["seeds"], job["split"]
         sizes = list(split.values()) if isinstance(split, Mapping) else list(split)
@@ -215,13 +219,13 @@ def _again(folder: Path, job: Mapping[str, Any], *, resume: bool) -> Html:
         )
         counts = {"seeds": len(seeds), "seed": int(seeds[0]), "split": [int(n) for n in sizes]}
     except (KeyError, TypeError, ValueError, AttributeError):
-        return again(folder, None, "")
+        return again(file, None, "") if folder else Html()
     command = ["unf", "predict", "train", "--zoo", "ZOO", "--method", method]
-    command += [*options(counts, {}), *given, "--out", str(folder)]
+    command += [*options(counts, {}), *given, "--out", str(folder or "FOLDER")]
     command += ["--resume"] if resume else []
     command += ["--include-diverged"] if job.get("include_diverged") else []
     words = "Go on with it" if resume else "Train them again"
-    return again(folder, command, f"{words}, where ZOO is the folder of the zoo:")
+    return again(file, command, f"{words}, where ZOO is the folder of the zoo:")
 
 
 def _space(folder: Path) -> WeightSpace | None:

@@ -1,14 +1,15 @@
 """What is in a folder: one run, or several below it."""
 
-import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from .._arrays import read_arrays
 from ._comparison import report_comparison
 from ._errors import ReportError
-from ._meta_training import report_meta_training
+from ._meta_training import is_meta_training, report_meta_training
 from ._predictor import WHAT, report_predictor, report_unfinished
+from ._read import read_json
 from ._section import Section
 from ._zoo import report_zoo
 
@@ -26,7 +27,7 @@ def recognise(path: Path) -> Reporter | None:
         return lambda: report_zoo(path)
     if (path / "result.json").is_file():
         return lambda: report_predictor(path / "result.json")
-    if (path / "config.json").is_file():
+    if (path / "config.json").is_file() and _has_meta_training(path):
         return lambda: report_meta_training(path)
     if _predictor_checkpoints(path):
         return lambda: report_unfinished(path)
@@ -41,7 +42,7 @@ def runs_below(folder: Path) -> list[tuple[Path, Reporter]]:
     """
     found: list[tuple[Path, Reporter]] = []
     for count, path in enumerate(_walk(folder, _DEPTH)):
-        reporter = recognise(path) if path.is_dir() or path.suffix == ".json" else None
+        reporter = _of_entry(path)
         if reporter is not None:
             found.append((path, reporter))
         if len(found) > _MOST or count > 50 * _MOST:
@@ -65,19 +66,35 @@ def _walk(folder: Path, depth: int) -> Iterator[Path]:
             yield from _walk(entry, depth - 1)
 
 
+def _of_entry(path: Path) -> Reporter | None:
+    """Like `recognise`; what is wrong with a file is said when it is reported."""
+    try:
+        return recognise(path) if path.is_dir() or path.suffix == ".json" else None
+    except ReportError as error:
+        return partial(_refuse, error)
+
+
+def _refuse(error: ReportError) -> Section:
+    raise error
+
+
 def _file(path: Path) -> Reporter | None:
     """By what a file of JSON holds."""
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError, RecursionError):
-        return None
-    if not isinstance(record, dict):
-        return None
+    record = read_json(path)
     if "curves" in record and "horizon" in record:
         return lambda: report_comparison(path)
     if "method" in record and "tau" in record and "predicted" in record:
         return lambda: report_predictor(path)
     return None
+
+
+def _has_meta_training(folder: Path) -> bool:
+    if (folder / "metrics.csv").is_file():
+        return True
+    try:
+        return is_meta_training(read_json(folder / "config.json"))
+    except ReportError:
+        return False
 
 
 def _predictor_checkpoints(folder: Path) -> bool:

@@ -40,6 +40,7 @@ class Scale:
             room = abs(high) * 0.1 or 0.5
         else:
             room *= high - low
+        room = max(room, 0.5) if whole else room
         return cls(low - room, high + room, log, whole)
 
     def place(self, value: float) -> float:
@@ -66,11 +67,12 @@ class Scale:
         if self.log:
             return [_power(tick) for tick in ticks]
         largest = max(map(abs, ticks), default=0.0)
-        if largest >= 1e7 or 0 < largest < 1e-3:
-            return [f"{tick:.3g}" for tick in ticks]
         step = ticks[1] - ticks[0] if len(ticks) > 1 else largest or 1.0
-        decimals = max(0, min(9, -math.floor(math.log10(step) + 1e-9)))
-        return [f"{tick:,.{decimals}f}".replace("-", "−") for tick in ticks]
+        last = math.floor(math.log10(step) + 1e-9)
+        if largest >= 1e7 or 0 < largest < 1e-3:
+            digits = math.floor(math.log10(largest)) - last + 1
+            return [f"{tick:.{max(1, digits)}g}" for tick in ticks]
+        return [f"{tick:,.{max(0, -last)}f}".replace("-", "−") for tick in ticks]
 
     def _even_ticks(self, low: float, high: float) -> list[float]:
         rough = (high - low) / 5

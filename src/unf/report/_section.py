@@ -67,14 +67,13 @@ def configuration(settings: Mapping[str, Any]) -> Html:
     return folded("Configuration", table(["setting", "value"], flat[:_MOST]), *more)
 
 
-def again(folder: Path, command: list[str] | None, words: str) -> Html:
-    """How to make a run anew or go on with it, and the configuration that lies beside it."""
+def again(file: Path, command: list[str] | None, words: str) -> Html:
+    """How to make a run anew or go on with it, and the options in a file that lies beside it."""
     parts: list[Html] = []
     if command is not None:
         parts = [tag("p", words), tag("pre", tag("code", shlex.join(command)))]
-    file = folder / "config.toml"
     if file.is_file():
-        parts.append(folded("config.toml", tag("pre", tag("code", read_text(file, 100_000)))))
+        parts.append(folded(file.name, tag("pre", tag("code", read_text(file, 100_000)))))
     return join([tag("h3", "Again"), *parts]) if parts else Html()
 
 

@@ -38,7 +38,11 @@ def report_zoo(path: Path) -> Section:
         draw_space(zoo.space),
         configuration({**zoo.origin, "chunk": zoo.store.chunk}),
         provenance(zoo.attributes),
-        again(path, _command(zoo), "Make it again, or train what is missing with --resume:"),
+        again(
+            path / "config.toml",
+            _command(zoo),
+            "Make it again, or train what is missing with --resume:",
+        ),
     ]
     state = "finished" if zoo.complete else "unfinished"
     return Section(path.resolve().name, f"{zoo.kind} zoo", _statement(zoo), join(body), state)
