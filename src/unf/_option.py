@@ -1,9 +1,15 @@
 """Options as fields of dataclasses, which commands turn into flags."""
 
-from dataclasses import field
+from dataclasses import MISSING, field
 from typing import Any
 
 
-def option(default: Any, help: str) -> Any:
-    """A field of a dataclass, with the text that `--help` shows."""
-    return field(default=default, metadata={"help": help})
+def option(default: Any = MISSING, help: str = "", **more: Any) -> Any:
+    """A field of a dataclass, with the text that `--help` shows.
+
+    Args:
+        default: its value if nobody says otherwise; without one it must be given.
+        help: what it means.
+        more: what else a command line should know of it, see `unf.cli`.
+    """
+    return field(default=default, metadata={"help": help, **more})

@@ -1,11 +1,9 @@
 """`unf data`, as a user types it."""
 
-import argparse
-
 import numpy as np
 import pytest
 
-from unf.cli._data import add_parser
+from unf.cli._main import understand
 from unf.data import DataError, load_text
 
 
@@ -24,10 +22,8 @@ def folder(tmp_path):
 
 def run(*words):
     """As the command does it, with errors left as they are."""
-    parser = argparse.ArgumentParser()
-    add_parser(parser.add_subparsers(dest="command"))
-    options = parser.parse_args(["data", *map(str, words)])
-    return options.run(options)
+    _, command = understand(["data", *map(str, words)])
+    return command.run()
 
 
 def test_prepare(folder, tmp_path, capsys):

@@ -82,7 +82,8 @@ def begun(kind: str, out: Path) -> bool:
 def results(kind: str, out: Path) -> dict[str, bytes | str]:
     """All that a job is run for, without the time it took and where it was."""
     if kind == "zoo":
-        return {str(f.relative_to(out)): f.read_bytes() for f in out.rglob("*") if f.is_file()}
+        files = [f for f in out.rglob("*") if f.is_file() and f.name != "config.toml"]
+        return {str(f.relative_to(out)): f.read_bytes() for f in files}
     if kind == "meta":
         optimizer = _tensors(out / "optimizer.safetensors")
         return {"metrics": (out / "metrics.csv").read_text(), "optimizer": optimizer}

@@ -1,80 +1,67 @@
 """`unf data`: prepare datasets, and say which are there."""
 
-import argparse
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from .._option import option
 from ..data import DATASETS, TEXTS, UNITS, catalogue, prepare
-from ._options import Help
+from ._command import Command
+from ._shared import print_json
 
-EPILOG = """\
-examples:
-  unf data info --data downloads
+NAMES = (*(name for name, file in DATASETS.items() if file), *TEXTS)
+FOLDER = ("--data", "--data-folder")
+"""The zoo's recipes call it the second, and so do messages."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepare(Command):
+    """Make a small prepared file from official ones."""
+
+    examples = """\
   unf data prepare fashion-mnist --data downloads --out prepared
   unf data prepare lm1b --unit subwords --vocabulary 4096 --data downloads --out prepared
+"""
+    name: str = option(help=", ".join(NAMES), positional=True)
+    data: Path | None = option(
+        None, "where the official files are; by default what UNF_DATA names",
+        names=FOLDER, metavar="DIR",
+    )  # fmt: skip
+    out: Path = option(help="where to write the prepared file", metavar="DIR")
+    unit: str = option("bytes", "of texts", choices=UNITS)
+    vocabulary: int = option(4096, "how many subwords, at most")
+
+    def run(self) -> int:
+        """Prepare, and print where the file is."""
+        print(prepare(self.name, self.data, self.out, unit=self.unit, vocabulary=self.vocabulary))
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Info(Command):
+    """Say which datasets are there, and what is in them."""
+
+    examples = """\
+  unf data info --data downloads
   UNF_DATA=prepared unf data info
 """
-
-
-def add_parser(commands: Any) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser(
-        "data",
-        help="prepare datasets, and say which are there",
-        description="Datasets: official files made small, once, and what is there.",
-        epilog=EPILOG,
-        formatter_class=Help,
+    data: Path | None = option(
+        None, "where to look; by default what UNF_DATA names", names=FOLDER, metavar="DIR"
     )
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    prepare = actions.add_parser(
-        "prepare", help="make a prepared file from official ones", formatter_class=Help
-    )
-    names = [name for name, file in DATASETS.items() if file] + list(TEXTS)
-    prepare.add_argument("name", metavar="NAME", help=", ".join(names))
-    _add_folder(prepare, "where the official files are")
-    prepare.add_argument(
-        "--out", type=Path, required=True, metavar="FOLDER", help="where to write the prepared file"
-    )
-    prepare.add_argument("--unit", choices=UNITS, default="bytes", help="of texts")
-    prepare.add_argument("--vocabulary", type=int, default=4096, help="how many subwords, at most")
-    prepare.set_defaults(run=_prepare)
-    info = actions.add_parser(
-        "info", help="which datasets are there, and what is in them", formatter_class=Help
-    )
-    _add_folder(info, "where to look")
-    info.set_defaults(run=_info)
+    json: bool = option(False, "for scripts", passing=True)
+
+    def run(self) -> int:
+        """List everything; 1 if a file is damaged."""
+        entries = catalogue(self.data)
+        if self.json:
+            print_json({e.name: {**e._asdict(), "path": e.path and str(e.path)} for e in entries})
+        else:
+            width = max(len(entry.name) for entry in entries)
+            for entry in entries:
+                source = entry.path or ("built in" if entry.status == "found" else "")
+                print(f"{entry.name:{width}}  {entry.status:7}  {source}".rstrip())
+                print(f"{'':{width}}  {entry.note}")
+        return int(any(entry.status == "damaged" for entry in entries))
 
 
-def _add_folder(parser: Any, what: str) -> None:
-    # The zoo's recipes call it --data-folder, and so do messages.
-    parser.add_argument(
-        "--data",
-        "--data-folder",
-        type=Path,
-        default=None,
-        metavar="FOLDER",
-        help=f"{what}; none: the variable UNF_DATA",
-    )
-
-
-def _prepare(options: argparse.Namespace) -> int:
-    path = prepare(
-        options.name,
-        options.data,
-        options.out,
-        unit=options.unit,
-        vocabulary=options.vocabulary,
-    )
-    print(path)
-    return 0
-
-
-def _info(options: argparse.Namespace) -> int:
-    """List everything; fails if a file is damaged."""
-    entries = catalogue(options.data)
-    width = max(len(entry.name) for entry in entries)
-    for entry in entries:
-        source = entry.path or ("built in" if entry.status == "found" else "")
-        print(f"{entry.name:{width}}  {entry.status:7}  {source}".rstrip())
-        print(f"{'':{width}}  {entry.note}")
-    return int(any(entry.status == "damaged" for entry in entries))
+FAMILIES = {"data": "prepare datasets, and say which are there"}
+COMMANDS: dict[str, type[Command]] = {"data prepare": Prepare, "data info": Info}

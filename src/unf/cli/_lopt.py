@@ -1,13 +1,16 @@
 """`unf lopt`: meta-train, evaluate and draw learned optimizers."""
 
-import argparse
 import dataclasses
+import json
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .._devices import is_first
 from .._files import write_whole
+from .._option import option
 from ..data import DataError
 from ..experiments.lopt import (
     GRIDS,
@@ -21,158 +24,132 @@ from ..experiments.lopt import (
     make_task,
 )
 from ..meta import MetaTraining, Row, first_theta, meta_train
-from ..optim import KINDS, learned_optimizer, load, origin, trained
-from ..tasks import TASKS
-from ._options import INTERRUPTED, Help, OptionError, add_options, from_options, require
-from ._processes import add_processes
+from ..optim import KINDS, Theta, learned_optimizer, load, origin, trained
+from ..tasks import TASKS, Task
+from ._command import Command, OptionError, group
+from ._data import FOLDER
+from ._processes import Processes
+from ._shared import INTERRUPTED, print_json, require
 
-EPILOG = """\
-examples:
+
+@dataclass(frozen=True, kw_only=True)
+class TaskOptions:
+    """Which task, and on which data."""
+
+    task: str = option(help="what networks learn", choices=tuple(TASKS))
+    dataset: str = option("auto", "auto: the paper's; a built-in one if no folder is named")
+    data: str | None = option(None, "by default what UNF_DATA names", names=FOLDER, metavar="DIR")
+    batch_size: int | None = option(None, "by default the paper's")
+    dtype: str | None = option(None, "of convolutions; by default bfloat16 on accelerators")
+    vocabulary: int | None = option(None, "subwords; by default 4096")
+
+    def make(self) -> Any:
+        """The task; says on standard error which data it has."""
+        given = {name: getattr(self, name) for name in ("batch_size", "dtype", "vocabulary")}
+        try:
+            task, about = make_task(
+                self.task,
+                dataset=self.dataset,
+                folder=self.data,
+                **{name: value for name, value in given.items() if value is not None},
+            )
+        except DataError:
+            raise
+        except ValueError as error:
+            raise OptionError(str(error)) from error
+        print(about, file=sys.stderr)
+        return task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train(Command):
+    """Meta-train an optimizer."""
+
+    examples = """\
   unf lopt train --task mlp --optimizer unf --small             (two CPU cores, a minute)
   unf lopt train --task mlp --optimizer unf --data DIR          (a GPU)
   unf lopt train --task mlp --optimizer unf --data DIR --resume
-  unf lopt eval --task mlp out/lopt/mlp-unf out/lopt/mlp-sgdm --out out/mlp.json
-  unf lopt plot out/mlp.json
 """
-
-
-def add_parser(commands: Any) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser(
-        "lopt",
-        help="meta-train, evaluate and draw learned optimizers",
-        description="Learned optimizers: networks that read weights and gradients, and update.",
-        epilog=EPILOG,
-        formatter_class=Help,
+    setting: TaskOptions = group("the task")
+    optimizer: str = option(help="kind of f", choices=tuple(KINDS))
+    small: bool = option(False, "a small version, for CPUs")
+    seed: int = option(0, "of everything random")
+    resume: bool = option(False, "go on from a checkpoint", passing=True)
+    checkpoint_seconds: float = option(60.0, "between checkpoints")
+    tensorboard: bool = option(False, "write metrics for it too")
+    out: Path | None = option(
+        None, "for results; by default out/lopt/TASK-OPTIMIZER", metavar="DIR"
     )
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    train = actions.add_parser("train", help="meta-train an optimizer", formatter_class=Help)
-    _add_task(train)
-    train.add_argument("--optimizer", choices=KINDS, required=True, help="kind of f")
-    train.add_argument("--small", action="store_true", help="a small version, for CPUs")
-    train.add_argument("--seed", type=int, default=0, help="of everything random")
-    train.add_argument("--resume", action="store_true", help="go on from a checkpoint")
-    train.add_argument("--checkpoint-seconds", type=float, default=60.0, help="between checkpoints")
-    train.add_argument("--tensorboard", action="store_true", help="write metrics for it too")
-    train.add_argument(
-        "--out", type=Path, default=None, metavar="DIR", help="none: out/lopt/TASK-OPTIMIZER"
-    )
-    add_processes(train)
-    group = train.add_argument_group("meta-training (defaults: the paper's, or those of --small)")
-    add_options(group, MetaTraining, defaults=False)
-    train.set_defaults(run=_train)
-    test = actions.add_parser("eval", help="train fresh networks with it", formatter_class=Help)
-    test.add_argument(
-        "optimizers",
-        nargs="*",
-        metavar="OPTIMIZER",
-        help=f"folder of a meta-training, file, or one of {trained() or 'those that ship'}",
-    )
-    _add_task(test)
-    test.add_argument("--seeds", type=int, default=5, help="networks to train with each")
-    test.add_argument("--horizon", type=int, default=0, help="steps; 0: the paper's")
-    test.add_argument(
-        "--baselines", default=",".join(GRIDS), help="tuned by grid; none: leave them out"
-    )
-    test.add_argument("--out", type=Path, default=None, metavar="FILE", help="none: out/TASK.json")
-    test.set_defaults(run=_eval)
-    plot = actions.add_parser("plot", help="draw curves", formatter_class=Help)
-    plot.add_argument(
-        "files",
-        nargs="+",
-        type=Path,
-        metavar="FILE",
-        help="from unf lopt eval; a panel for each task",
-    )
-    plot.add_argument("--out", type=Path, default=Path("out/lopt.png"), help="the picture")
-    plot.set_defaults(run=_plot)
+    json: bool = option(False, "for scripts", passing=True)
+    quiet: bool = option(False, "show no progress", passing=True)
+    training: MetaTraining = group("meta-training (defaults: the paper's, or those of --small)")
+    processes: Processes = group("several processes")
 
+    @classmethod
+    def presets(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The settings of `--small`."""
+        return dataclasses.asdict(SMALL) if given.get("small") else {}
 
-def _add_task(parser: Any) -> None:
-    parser.add_argument("--task", choices=TASKS, required=True, help="what networks learn")
-    parser.add_argument(
-        "--dataset", default="auto", help="auto: the paper's; a built-in one if no folder is named"
-    )
-    parser.add_argument(
-        "--data", "--data-folder", default=None, metavar="DIR", help="none: what UNF_DATA names"
-    )
-    parser.add_argument("--batch-size", type=int, default=None, help="none: the paper's")
-    parser.add_argument(
-        "--dtype",
-        default=None,
-        help="of convolutions; none: bfloat16 on accelerators",
-    )
-    parser.add_argument("--vocabulary", type=int, default=None, help="subwords; none: 4096")
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    def results(self) -> Path:
+        """The folder of the optimizer."""
+        name = f"{self.setting.task}-{self.optimizer}" + ("-small" if self.small else "")
+        return self.out or Path("out/lopt") / name
 
+    def run(self) -> int:
+        """Meta-train, then train fresh networks with what came of it."""
+        task, out = self.setting.make(), self.results()
+        pace = Pace(self.training)
+        board = _tensorboard(out) if self.tensorboard else lambda row: None
 
-def _task(options: argparse.Namespace) -> Any:
-    given = {name: getattr(options, name) for name in ("batch_size", "dtype", "vocabulary")}
-    try:
-        task, about = make_task(
-            options.task,
-            dataset=options.dataset,
-            folder=options.data,
-            **{name: value for name, value in given.items() if value is not None},
-        )
-    except DataError:
-        raise
-    except ValueError as error:
-        raise OptionError(str(error)) from error
-    print(about, file=sys.stderr)
-    return task
-
-
-def _train(options: argparse.Namespace) -> int:
-    defaults = dataclasses.asdict(SMALL) if options.small else {}
-    settings = from_options(MetaTraining, options, **defaults)
-    task = _task(options)
-    name = f"{options.task}-{options.optimizer}" + ("-small" if options.small else "")
-    out = options.out or Path("out/lopt") / name
-    if options.tensorboard:
-        require(["tensorboardX"], "tensorboard")
-    pace = Pace(settings)
-    board = _tensorboard(out) if options.tensorboard else None
-
-    def watch(row: Row) -> None:
-        pace(row)
-        if board is not None:
+        def watch(row: Row) -> None:
+            pace(row)
             board(row)
 
-    try:
-        theta = meta_train(
-            task,
-            options.optimizer,
-            out,
-            settings,
-            seed=options.seed,
-            resume=options.resume,
-            seconds_between_checkpoints=options.checkpoint_seconds,
-            on_metrics=watch,
-            show_progress=not options.quiet,
-        )
-    except KeyboardInterrupt:
-        print(f"\nstopped; go on with --resume (results so far in {out})", file=sys.stderr)
-        return INTERRUPTED
-    if not is_first():
+        try:
+            theta = meta_train(
+                task,
+                self.optimizer,
+                out,
+                self.training,
+                seed=self.seed,
+                resume=self.resume,
+                seconds_between_checkpoints=self.checkpoint_seconds,
+                on_metrics=watch,
+                show_progress=not self.quiet,
+            )
+        except KeyboardInterrupt:
+            print(f"\nstopped; go on with --resume (results so far in {out})", file=sys.stderr)
+            return INTERRUPTED
+        if is_first():
+            self._tell(task, theta, pace)
         return 0
-    steps, data = settings.horizon or task.horizon, task.data()
-    start = first_theta(task, options.optimizer, settings, seed=options.seed)
-    before, after = (
-        evaluate(task, data, learned_optimizer, each, seeds=range(5), horizon=steps).last.mean()
-        for each in (start, theta)
-    )
-    print(f"loss of 5 fresh networks over the last tenth of {steps} steps:")
-    print(f"  {before:.4f} with the optimizer that meta-training began with")
-    print(f"  {after:.4f} with the one it ended with")
-    if pace.rate:
-        print(f"{pace.rate:,.0f} trajectory-steps/s, the median over calls")
-    print(f"{out / 'optimizer.safetensors'}: {theta}")
-    return 0
+
+    def _tell(self, task: Task, theta: Theta, pace: Pace) -> None:
+        """Compare the optimizer with the one that meta-training began with."""
+        steps, data = self.training.horizon or task.horizon, task.data()
+        start = first_theta(task, self.optimizer, self.training, seed=self.seed)
+        before, after = (
+            float(evaluate(task, data, learned_optimizer, x, seeds=range(5), horizon=steps)
+                  .last.mean())
+            for x in (start, theta)
+        )  # fmt: skip
+        file = self.results() / "optimizer.safetensors"
+        if self.json:
+            losses = {"loss_before": before, "loss_after": after, "horizon": steps}
+            rate = {"trajectory_steps_per_second": pace.rate}
+            print_json({**losses, **rate, "optimizer": str(file)})
+            return
+        print(f"loss of 5 fresh networks over the last tenth of {steps} steps:")
+        print(f"  {before:.4f} with the optimizer that meta-training began with")
+        print(f"  {after:.4f} with the one it ended with")
+        if pace.rate:
+            print(f"{pace.rate:,.0f} trajectory-steps/s, the median over calls")
+        print(f"{file}: {theta}")
 
 
 def _tensorboard(out: Path) -> Any:
     """Writes rows of metrics; the first one makes the file, so that a refused run leaves none."""
+    require(["tensorboardX"], "tensorboard")
     writers: list[Any] = []
 
     def write(row: Row) -> None:
@@ -188,63 +165,118 @@ def _tensorboard(out: Path) -> Any:
     return write
 
 
-def _eval(options: argparse.Namespace) -> int:
-    task = _task(options)
-    thetas, notes = {}, {}
-    for name in options.optimizers:
-        path = Path(name) / "optimizer.safetensors" if Path(name).is_dir() else name
+@dataclass(frozen=True, kw_only=True)
+class Eval(Command):
+    """Train fresh networks with learned optimizers, and with tuned hand-made ones."""
+
+    examples = """\
+  unf lopt eval --task mlp out/lopt/mlp-unf out/lopt/mlp-sgdm --out out/mlp.json
+"""
+    optimizers: tuple[str, ...] = option(
+        (), f"folder of a meta-training, file, or one of {', '.join(trained())}",
+        positional=True, metavar="OPTIMIZER",
+    )  # fmt: skip
+    setting: TaskOptions = group("the task")
+    seeds: int = option(5, "networks to train with each")
+    horizon: int = option(0, "steps; 0: the paper's")
+    baselines: tuple[str, ...] = option(tuple(GRIDS), "tuned by grid; none: leave them out")
+    out: Path | None = option(None, "by default out/TASK.json", metavar="FILE")
+    json: bool = option(False, "for scripts", passing=True)
+    quiet: bool = option(False, "show no progress", passing=True)
+
+    def __post_init__(self):
+        unknown = [name for name in self._baselines if name not in GRIDS]
+        if unknown:
+            raise ValueError(
+                f"unknown baselines {unknown}; expected some of {list(GRIDS)}, or none"
+            )
+        if self.seeds < 1 or self.horizon < 0:
+            raise ValueError(
+                f"--seeds is {self.seeds} and --horizon {self.horizon}; expected at least 1 and 0"
+            )
+        if not self.optimizers and not self._baselines:
+            raise ValueError("nothing to evaluate: name optimizers, or baselines")
+
+    @property
+    def _baselines(self) -> list[str]:
+        return [name for name in self.baselines if name and name != "none"]
+
+    def results(self) -> Path:
+        """The comparison's file."""
+        return self.out or Path("out") / f"{self.setting.task}.json"
+
+    def run(self) -> int:
+        """Train, write the comparison, print a table."""
+        task, out = self.setting.make(), self.results()
+        thetas, notes = _load(self.optimizers, task)
         try:
-            theta, about = load(path, space=task.space.relax()), origin(path)
+            comparison = compare(
+                task,
+                thetas,
+                horizon=self.horizon or None,
+                seeds=range(self.seeds),
+                baselines=self._baselines,
+                notes=notes,
+                show_progress=not self.quiet,
+            )
         except ValueError as error:
             raise OptionError(str(error)) from error
-        thetas[str(name)] = theta
-        steps = about.get("trained_steps")
-        notes[str(name)] = {} if steps is None else {"meta-steps": steps}
-    kinds = [theta.kind for theta in thetas.values()]
-    if len(set(kinds)) == len(kinds):  # else they are told apart by where they are
-        notes = dict(zip(kinds, notes.values(), strict=True))
-        thetas = dict(zip(kinds, thetas.values(), strict=True))
-    baselines = [name for name in options.baselines.split(",") if name and name != "none"]
-    unknown = [name for name in baselines if name not in GRIDS]
-    if unknown:
-        raise OptionError(f"unknown baselines {unknown}; expected some of {list(GRIDS)}, or none")
-    if options.seeds < 1 or options.horizon < 0:
-        raise OptionError(
-            f"--seeds is {options.seeds} and --horizon {options.horizon}; expected at least 1 and 0"
-        )
-    if not thetas and not baselines:
-        raise OptionError("nothing to evaluate: name optimizers, or baselines")
-    try:
-        comparison = compare(
-            task,
-            thetas,
-            horizon=options.horizon or None,
-            seeds=range(options.seeds),
-            baselines=baselines,
-            notes=notes,
-            show_progress=not options.quiet,
-        )
-    except ValueError as error:
-        raise OptionError(str(error)) from error
-    out = options.out or Path("out") / f"{options.task}.json"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(out, comparison.to_json())
-    print(f"{comparison}\n{out}")
-    return 0
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(out, comparison.to_json())
+        if self.json:
+            print_json(json.loads(comparison.to_json()))
+        else:
+            print(f"{comparison}\n{out}")
+        return 0
 
 
-def _plot(options: argparse.Namespace) -> int:
-    require(["matplotlib"], "plots")
-    comparisons = []
-    for file in options.files:
+def _load(names: tuple[str, ...], task: Task) -> tuple[dict[str, Theta], dict[str, dict]]:
+    """Optimizers, and what to note of each: by kind, or by where they are if kinds repeat."""
+    thetas, notes = {}, {}
+    for name in names:
+        path = Path(name) / "optimizer.safetensors" if Path(name).is_dir() else name
         try:
-            comparisons.append(Comparison.from_json(file.read_text()))
+            thetas[name], about = load(path, space=task.space.relax()), origin(path)
         except ValueError as error:
-            raise OptionError(f"{file}: {error}") from error
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        draw_comparisons(join(comparisons), options.out)
-    except ValueError as error:
-        raise OptionError(str(error)) from error
-    print(options.out)
-    return 0
+            raise OptionError(str(error)) from error
+        steps = about.get("trained_steps")
+        notes[name] = {} if steps is None else {"meta-steps": steps}
+    kinds = [theta.kind for theta in thetas.values()]
+    if len(set(kinds)) < len(kinds):
+        return thetas, notes
+    return (
+        dict(zip(kinds, thetas.values(), strict=True)),
+        dict(zip(kinds, notes.values(), strict=True)),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plot(Command):
+    """Draw curves."""
+
+    examples = "  unf lopt plot out/mlp.json\n"
+    files: tuple[Path, ...] = option(
+        help="from unf lopt eval; a panel for each task", positional=True, metavar="FILE"
+    )
+    out: Path = option(Path("out/lopt.png"), "the picture", metavar="FILE")
+
+    def run(self) -> int:
+        """Draw, and print where the picture is."""
+        require(["matplotlib"], "plots")
+        comparisons = []
+        for file in self.files:
+            try:
+                comparisons.append(Comparison.from_json(file.read_text()))
+            except ValueError as error:
+                raise OptionError(f"{file}: {error}") from error
+        self.out.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            draw_comparisons(join(comparisons), self.out)
+        except ValueError as error:
+            raise OptionError(str(error)) from error
+        print(self.out)
+        return 0
+
+
+FAMILIES = {"lopt": "meta-train, evaluate and draw learned optimizers"}
+COMMANDS: dict[str, type[Command]] = {"lopt train": Train, "lopt eval": Eval, "lopt plot": Plot}

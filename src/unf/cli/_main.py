@@ -1,6 +1,5 @@
 """Choosing a command, and turning errors people can mend into messages."""
 
-import argparse
 import sys
 from collections.abc import Sequence
 
@@ -10,11 +9,21 @@ from ..experiments.predict import PredictError
 from ..meta import MetaError
 from ..spec import SpecError
 from ..zoo import ZooError
-from . import _cost, _data, _demo, _doctor, _lopt, _predict, _reproduce, _spec, _zoo
+from . import _completion, _cost, _data, _demo, _doctor, _lopt, _predict, _reproduce, _spec, _zoo
+from ._command import Command, OptionError, UsageError, make
+from ._configuration import read_configuration
 from ._load import TargetError
-from ._options import INTERRUPTED, MissingExtra, OptionError
+from ._parser import Parser, make_parser
 from ._processes import run_job
+from ._shared import INTERRUPTED, MissingExtra
 
+_MODULES = (
+    _demo, _spec, _cost, _data, _zoo, _predict, _lopt, _reproduce, _doctor, _completion,
+)  # fmt: skip
+COMMANDS: dict[str, type[Command]] = {
+    name: command for module in _MODULES for name, command in module.COMMANDS.items()
+}
+"""Every command, by the words that call it."""
 MENDABLE = (
     DataError,
     MetaError,
@@ -27,24 +36,57 @@ MENDABLE = (
     ZooError,
 )
 """Errors whose message is all that is needed; others keep their traceback."""
+_EPILOG = """\
+Every command has --help with examples, and --config FILE for its options. What takes long shows
+its progress on standard error, can be stopped, and goes on with --resume.
+
+exit codes:
+  0    done
+  1    failed, or what was to be checked is not as it should be; the message says why
+  2    the command line is wrong
+  130  stopped with Ctrl-C
+"""
+
+
+def parser() -> Parser:
+    """The parser of all commands."""
+    families = {k: v for module in _MODULES for k, v in getattr(module, "FAMILIES", {}).items()}
+    return make_parser(
+        COMMANDS,
+        families,
+        description="Networks that read, edit and optimize the weights of others.",
+        epilog=_EPILOG,
+        version=f"unf {__version__}",
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `unf` with these arguments, by default the command line's; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="unf", description="Networks that read, edit and optimize the weights of others."
-    )
-    parser.add_argument("--version", action="version", version=f"unf {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (_demo, _spec, _cost, _data, _zoo, _predict, _lopt, _reproduce, _doctor):
-        command.add_parser(commands)
     words = sys.argv[1:] if arguments is None else list(arguments)
-    options = parser.parse_args(words)
+    if not words:
+        parser().print_help()
+        return 2
     try:
-        return run_job(options, words)
+        return run_job(*understand(words), words)
     except MENDABLE as error:
-        print(f"unf {options.command}: {error}", file=sys.stderr)
+        print(f"unf {words[0]}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(f"unf {options.command}: stopped", file=sys.stderr)
+        print(f"unf {words[0]}: stopped", file=sys.stderr)
         return INTERRUPTED
+
+
+def understand(words: Sequence[str]) -> tuple[str, Command]:
+    """The command that is meant by words, and its name; ends the program where they are wrong.
+
+    Raises:
+        OptionError: if an option has a value that does not serve.
+    """
+    found = vars(parser().parse_args(words))
+    name, used, file = (found.pop(key) for key in ("_name", "_parser", "_config"))
+    given = {key: value for key, value in found.items() if value not in (None, [])}
+    stored = read_configuration(file, name, COMMANDS[name]) if file else {}
+    try:
+        return name, make(COMMANDS[name], stored | given)
+    except UsageError as error:
+        return used.error(str(error))

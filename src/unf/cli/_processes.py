@@ -4,7 +4,6 @@ The command that a user starts runs the job in children and watches them, becaus
 loses the others is ended by JAX in the middle of whatever it does.
 """
 
-import argparse
 import os
 import re
 import socket
@@ -13,14 +12,18 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf
 from typing import IO, Any
 
 import jax
 
-from .._devices import out_of_memory, wait_for_all
+from .._devices import is_first, out_of_memory, wait_for_all
+from .._option import option
 from .._progress import say
-from ._options import INTERRUPTED, OptionError
+from ._command import Command, OptionError
+from ._configuration import write_configuration
+from ._shared import INTERRUPTED
 
 _CHILD = "UNF_CHILD_OF"
 _PATIENCE = 20
@@ -36,42 +39,42 @@ _ENVIRONMENT = {
 }
 
 
-def add_processes(parser: Any) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Processes:
     """Options of commands that can run in several processes."""
-    group = parser.add_argument_group("several processes")
-    group.add_argument(
-        "--processes",
-        type=int,
-        default=None,
+
+    processes: int | None = option(
+        None,
+        "how many share the job; without --coordinator all are started here "
+        f"(by default {_ENVIRONMENT['processes']}, or 1)",
         metavar="N",
-        help="how many share the job; without --coordinator all are started here "
-        f"(none: {_ENVIRONMENT['processes']}, or 1)",
+        passing=True,
     )
-    group.add_argument(
-        "--coordinator",
-        default=None,
+    coordinator: str | None = option(
+        None,
+        f"where the first process listens (by default {_ENVIRONMENT['coordinator']})",
         metavar="HOST:PORT",
-        help=f"where the first process listens (none: {_ENVIRONMENT['coordinator']})",
+        passing=True,
     )
-    group.add_argument(
-        "--process",
-        type=int,
-        default=None,
+    process: int | None = option(
+        None,
+        f"which of them this is, from 0 (by default {_ENVIRONMENT['process']})",
         metavar="I",
-        help=f"which of them this is, from 0 (none: {_ENVIRONMENT['process']})",
+        passing=True,
     )
 
 
-def run_job(options: argparse.Namespace, arguments: Sequence[str]) -> int:
+def run_job(name: str, command: Command, arguments: Sequence[str]) -> int:
     """Run a command: here, or in children if it has several processes."""
-    if not hasattr(options, "processes"):
-        return options.run(options)
+    options = getattr(command, "processes", None)
+    if not isinstance(options, Processes):
+        return _run(command, name)
     count, coordinator, index = (_given(options, name) for name in _ENVIRONMENT)
     if count in (None, 1):
-        return options.run(options)
+        return _run(command, name)
     if os.environ.get(_CHILD):
         _connect(count, coordinator, index)
-        return _run_child(options)
+        return _run_child(command, name)
     if count < 1 or (coordinator is None) != (index is None):
         raise OptionError(
             f"--processes is {count}, --coordinator {coordinator} and --process {index}; expected "
@@ -84,8 +87,16 @@ def run_job(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     return _watch([_start(arguments, count, address, i) for i in mine], list(mine), count)
 
 
-def _given(options: argparse.Namespace, name: str) -> Any:
-    value = getattr(options, name, None)
+def _run(command: Command, name: str) -> int:
+    """Do it, and write its configuration beside what came of it."""
+    code = command.run()
+    if code in (0, INTERRUPTED) and command.results() is not None and is_first():
+        write_configuration(command, name)
+    return code
+
+
+def _given(options: Processes, name: str) -> Any:
+    value = getattr(options, name)
     if value is not None or not (text := os.environ.get(_ENVIRONMENT[name])):
         return value
     if name != "coordinator" and not text.isdigit():
@@ -123,9 +134,9 @@ def _connect(count: int, coordinator: str, index: int) -> None:
     wait_for_all("to begin")  # while they are: later one may be a minute behind
 
 
-def _run_child(options: argparse.Namespace) -> int:
+def _run_child(command: Command, name: str) -> int:
     try:
-        return options.run(options)
+        return _run(command, name)
     except jax.errors.JaxRuntimeError as error:
         if out_of_memory(error):
             raise

@@ -1,106 +1,110 @@
 """`unf zoo`: build, describe and draw zoos of trained networks."""
 
-import argparse
-import json
+import dataclasses
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..zoo import RECIPES, Status, Zoo, build, draw
-from ._options import INTERRUPTED, Help, add_options, from_options, require
-from ._processes import add_processes
+from .._option import option
+from ..zoo import RECIPES, Recipe, Status, Zoo, build, draw
+from ._command import Command, group
+from ._processes import Processes
+from ._shared import INTERRUPTED, print_json, require
 
-EPILOG = """\
-examples:
+
+@dataclass(frozen=True, kw_only=True)
+class Build(Command):
+    """Train networks and store them."""
+
+    examples = """\
   unf zoo build tiny-rnn --models 256 --hidden 16 --digits 1 --steps 500 --batch-sizes 32,64,128 \\
       --out out/zoo                                    (two CPU cores, two minutes)
   unf zoo build tiny-rnn --models 10000 --seed 0 --out out/tiny-rnn      (a GPU, ten minutes)
   unf zoo build tiny-rnn --models 10000 --seed 0 --out out/tiny-rnn --resume
-  unf zoo info out/zoo
-  unf zoo plot out/zoo
 """
+    recipe: Recipe = group("the recipe")
+    models: int = option(10_000, "how many networks")
+    seed: int = option(0, "of everything random")
+    out: Path = option(help="the zoo's folder", metavar="DIR")
+    resume: bool = option(False, "continue a zoo that was begun", passing=True)
+    repair: bool = option(False, "with --resume: train damaged chunks again", passing=True)
+    chunk: int | None = option(None, "networks trained at once; by default chosen")
+    quiet: bool = option(False, "show no progress", passing=True)
+    processes: Processes = group("several processes")
+
+    def results(self) -> Path:
+        """The zoo's folder."""
+        return self.out
+
+    def run(self) -> int:
+        """Build, and describe what was built."""
+        try:
+            zoo = build(
+                self.recipe,
+                self.out,
+                models=self.models,
+                seed=self.seed,
+                chunk=self.chunk,
+                resume=self.resume,
+                repair=self.repair,
+                show_progress=not self.quiet,
+            )
+        except KeyboardInterrupt:
+            begun = (self.out / "zarr.json").exists()
+            found = f"what is finished is stored:\n{Zoo(self.out).describe()}" if begun else ""
+            print(f"\nstopped; {found or 'nothing was begun'}", file=sys.stderr)
+            return INTERRUPTED
+        print(zoo.describe())
+        return 0
 
 
-def add_parser(commands: Any) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser(
-        "zoo",
-        help="build, describe and draw zoos of trained networks",
-        description="Zoos: many networks of one kind, trained, measured and stored.",
-        epilog=EPILOG,
-        formatter_class=Help,
+def build_with(recipe: type[Recipe]) -> type[Build]:
+    """The command that builds zoos of one recipe, which has the recipe's options."""
+    summary = (recipe.__doc__ or "").partition("\n")[0]
+    return dataclasses.make_dataclass(
+        f"Build{recipe.__name__}",
+        [("recipe", recipe, group("the recipe"))],
+        bases=(Build,),
+        namespace={"__doc__": summary},
+        frozen=True,
+        kw_only=True,
     )
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    build = actions.add_parser("build", help="train networks and store them")
-    kinds = build.add_subparsers(dest="recipe", metavar="RECIPE", required=True)
-    for name, kind in RECIPES.items():
-        summary = (kind.__doc__ or "").partition("\n")[0]
-        one = kinds.add_parser(name, help=summary, description=summary, formatter_class=Help)
-        one.add_argument("--models", type=int, default=10_000, help="how many networks")
-        one.add_argument("--seed", type=int, default=0, help="of everything random")
-        one.add_argument("--out", type=Path, required=True, metavar="DIR", help="the zoo's folder")
-        one.add_argument("--resume", action="store_true", help="continue a zoo that was begun")
-        one.add_argument(
-            "--repair", action="store_true", help="with --resume: train damaged chunks again"
-        )
-        one.add_argument(
-            "--chunk", type=int, default=None, help="networks trained at once; none: chosen"
-        )
-        one.add_argument("--quiet", action="store_true", help="show no progress")
-        add_processes(one)
-        add_options(one.add_argument_group("the recipe"), kind)
-        one.set_defaults(run=_build)
-    info = actions.add_parser("info", help="what is in a zoo", formatter_class=Help)
-    info.add_argument("zoo", type=Path, metavar="DIR")
-    info.add_argument(
-        "--check", action="store_true", help="read everything and say what is damaged"
-    )
-    info.add_argument("--json", action="store_true", help="for scripts")
-    info.add_argument("--csv", type=Path, metavar="FILE", help="write a line for each model")
-    info.set_defaults(run=_info)
-    plot = actions.add_parser("plot", help="draw a zoo", formatter_class=Help)
-    plot.add_argument("zoo", type=Path, metavar="DIR")
-    plot.add_argument("--out", type=Path, default=None, help="file; none: zoo.png in the zoo")
-    plot.set_defaults(run=_plot)
 
 
-def _build(options: argparse.Namespace) -> int:
-    recipe = from_options(RECIPES[options.recipe], options)
-    try:
-        zoo = build(
-            recipe,
-            options.out,
-            models=options.models,
-            seed=options.seed,
-            chunk=options.chunk,
-            resume=options.resume,
-            repair=options.repair,
-            show_progress=not options.quiet,
-        )
-    except KeyboardInterrupt:
-        begun = (options.out / "zarr.json").exists()
-        found = f"what is finished is stored:\n{Zoo(options.out).describe()}" if begun else ""
-        print(f"\nstopped; {found or 'nothing was begun'}", file=sys.stderr)
-        return INTERRUPTED
-    print(zoo.describe())
-    return 0
+@dataclass(frozen=True, kw_only=True)
+class Info(Command):
+    """Say what is in a zoo."""
 
+    examples = """\
+  unf zoo info out/zoo
+  unf zoo info out/zoo --check --json
+  unf zoo info out/zoo --csv out/zoo.csv
+"""
+    zoo: Path = option(help="the zoo's folder", positional=True)
+    check: bool = option(False, "read everything and say what is damaged")
+    json: bool = option(False, "for scripts", passing=True)
+    csv: Path | None = option(None, "write a line for each model", metavar="FILE")
 
-def _info(options: argparse.Namespace) -> int:
-    zoo = Zoo(options.zoo)
-    damage = zoo.damage() if options.check else []
-    if damage:
-        print("\n".join([*(why for _, why in damage), f"{len(damage)} damaged chunks"]))
-        return 1
-    print(json.dumps(zoo.summary(), indent=1) if options.json else zoo.describe())
-    if options.check and not options.json:
-        print("every chunk can be read")
-    if options.csv:
-        options.csv.parent.mkdir(parents=True, exist_ok=True)
-        options.csv.write_text(_as_csv(zoo))
-    return 0
+    def run(self) -> int:
+        """Print it; 1 if something is damaged."""
+        zoo = Zoo(self.zoo)
+        damage = zoo.damage() if self.check else []
+        if damage:
+            print("\n".join([*(why for _, why in damage), f"{len(damage)} damaged chunks"]))
+            return 1
+        if self.json:
+            print_json(zoo.summary())
+        else:
+            print(zoo.describe())
+        if self.check and not self.json:
+            print("every chunk can be read")
+        if self.csv:
+            self.csv.parent.mkdir(parents=True, exist_ok=True)
+            self.csv.write_text(_as_csv(zoo))
+        return 0
 
 
 def _as_csv(zoo: Any) -> str:
@@ -114,9 +118,29 @@ def _as_csv(zoo: Any) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _plot(options: argparse.Namespace) -> int:
-    require(["matplotlib"], "plots")
-    path = options.out or options.zoo / "zoo.png"
-    draw(Zoo(options.zoo), path)
-    print(path)
-    return 0
+@dataclass(frozen=True, kw_only=True)
+class Plot(Command):
+    """Draw a zoo."""
+
+    examples = "  unf zoo plot out/zoo\n"
+    zoo: Path = option(help="the zoo's folder", positional=True)
+    out: Path | None = option(None, "the picture; by default zoo.png in the zoo", metavar="FILE")
+
+    def run(self) -> int:
+        """Draw, and print where the picture is."""
+        require(["matplotlib"], "plots")
+        path = self.out or self.zoo / "zoo.png"
+        draw(Zoo(self.zoo), path)
+        print(path)
+        return 0
+
+
+FAMILIES = {
+    "zoo": "build, describe and draw zoos of trained networks",
+    "zoo build": "train networks and store them",
+}
+COMMANDS: dict[str, type[Command]] = {
+    **{f"zoo build {name}": build_with(recipe) for name, recipe in RECIPES.items()},
+    "zoo info": Info,
+    "zoo plot": Plot,
+}
