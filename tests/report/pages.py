@@ -36,7 +36,7 @@ class Page(HTMLParser):
 
     @property
     def text(self):
-        return " ".join(self.words)
+        return " ".join(self.words).replace("\xa0", " ")
 
     def values(self, attribute):
         return [value for _, name, value in self.attributes if name == attribute]

@@ -39,17 +39,17 @@ figure{margin:0;max-width:560px}figcaption{font-weight:600;line-height:1.4;margi
 figure .note{margin:6px 0 0;line-height:1.4}
 .note,caption,footer{color:var(--quiet);font-size:.8125rem}
 figure svg{display:block;width:100%;height:auto;overflow:visible}
-svg text{font:11.5px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;
+figure text{font:11.5px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;
   font-variant-numeric:tabular-nums;fill:var(--quiet)}
-svg .end{text-anchor:end}svg .middle{text-anchor:middle}svg .axis{fill:var(--text)}
-svg .label{fill:var(--c)}
-.grid{stroke:var(--grid)}.base{stroke:var(--edge)}
-.line{fill:none;stroke:var(--c);stroke-width:2;stroke-linejoin:round;stroke-linecap:round}
-.faint{opacity:.35;stroke-width:1}.band{fill:var(--c);opacity:.16}
-.dot{fill:var(--c);fill-opacity:.75}.bar{fill:var(--c);fill-opacity:.85}
-.cloud{fill:none;stroke:var(--c);stroke-width:4.5;stroke-linecap:round;opacity:.5}
-.rule{fill:none;stroke:var(--c);stroke-width:1.5;stroke-dasharray:5 4}
-.leader{fill:none;stroke:var(--c);opacity:.45}
+figure .end{text-anchor:end}figure .middle{text-anchor:middle}figure .axis{fill:var(--text)}
+figure .label{fill:var(--c)}
+figure .grid{stroke:var(--grid)}figure .base{stroke:var(--edge)}
+figure .line{fill:none;stroke:var(--c);stroke-width:2;stroke-linejoin:round;stroke-linecap:round}
+figure .faint{opacity:.35;stroke-width:1}figure .band{fill:var(--c);opacity:.16}
+figure .dot{fill:var(--c);fill-opacity:.75}figure .bar{fill:var(--c);fill-opacity:.85}
+figure .cloud{fill:none;stroke:var(--c);stroke-width:4.5;stroke-linecap:round;opacity:.5}
+figure .rule{fill:none;stroke:var(--c);stroke-width:1.5;stroke-dasharray:5 4}
+figure .leader{fill:none;stroke:var(--c);opacity:.45}
 .scroll{overflow-x:auto;margin-block:12px}
 table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}
 caption{text-align:left;padding-bottom:6px}
@@ -65,11 +65,12 @@ pre{font:.8125rem/1.5 ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospace;w
   overflow-wrap:anywhere;background:var(--panel);border-radius:8px;padding:10px 14px;
   margin-block:8px}
 details pre{padding:0}code{font:inherit}
-.space text{font:12px ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospace;fill:var(--text)}
-.space .box{fill:var(--page);stroke:var(--edge)}.space .shape{fill:var(--quiet)}
 footer{margin-top:56px;padding-top:14px;border-top:1px solid var(--edge)}
 @media(max-width:560px){main{padding:24px 16px 40px}h1{font-size:1.4rem}section{margin-top:40px}
-  .statement{font-size:1.05rem}th,td{padding-right:14px}}
+  .statement{font-size:1.05rem}th,td{padding-right:14px}
+  .stack thead{display:none}.stack :is(th,td){display:block;border:0;padding:0 0 2px}
+  .stack tr{display:block;padding:8px 0;border-bottom:1px solid var(--grid)}
+  .stack td:nth-child(2){color:var(--quiet)}}
 @media print{body{font-size:10.5pt}main{max-width:none;padding:0}
   figure,table,.statement{break-inside:avoid}h2,h3{break-after:avoid}section{margin-top:28px}
   .charts{grid-template-columns:1fr 1fr}.scroll{overflow:visible}

@@ -48,7 +48,7 @@ def report_predictor(file: Path) -> Section:
     mean, error = _mean(report.tau)
     seeds = f"{len(report.seeds)} seeds" if len(report.seeds) > 1 else "one seed"
     statement = (
-        f"{_title(report.method)} ranks {len(report.true):,} networks it has never seen with "
+        f"{_subject(report.method)} ranks {len(report.true):,} networks it has never seen with "
         f"Kendall's τ {mean}{error} ({seeds}). Two measurements of the truth agree to "
         f"{report.cap:.4f}; the training settings alone give {report.settings:.4f}."
     )
@@ -112,7 +112,7 @@ def report_unfinished(folder: Path) -> Section:
         provenance({}),
         _again(folder, job, resume=True),
     ]
-    statement = f"{_title(method)} is trained for {len(losses)} of {epochs} epochs."
+    statement = f"{_subject(method)} is trained for {len(losses)} of {epochs} epochs."
     name = folder.resolve().name
     return Section(name, "predictor of success", statement, join(body), "unfinished")
 
@@ -142,6 +142,11 @@ def _title(method: Any) -> str:
     return METHODS[method].title if isinstance(method, str) and method in METHODS else str(method)
 
 
+def _subject(method: Any) -> str:
+    """A title that a verb can follow."""
+    return f"{_title(method)}," if "," in _title(method) else _title(method)
+
+
 def _mean(values: np.ndarray) -> tuple[str, str]:
     error = values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else None
     return f"{values.mean():.4f}", f" ± {error:.4f}" if error is not None else ""
@@ -163,7 +168,7 @@ def _scatter(report: Report) -> Chart:
 def _scores_chart(report: Report) -> Chart:
     chart = Chart("Test scores", Axis("seed", whole=True), Axis("Kendall's τ"))
     first, last = min(report.seeds), max(report.seeds)
-    ends = np.array([first - 0.5, last + 0.5])
+    ends = np.array([first - 0.4, last + 0.4])
     chart.add(
         Points("", np.array(report.seeds), report.tau),
         level("measured twice", report.cap, ends),

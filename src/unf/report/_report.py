@@ -87,7 +87,7 @@ def _several(folder: Path) -> str:
         tag("p", f"{len(sections)} runs", class_="kind"),
         *(tag("p", f"Left out: {why}", class_="warning") for why in damaged),
         _scores(sections),
-        table(["run", "what it is", "result"], rows),
+        tag("div", table(["run", "what it is", "result"], rows), class_="stack"),
         *parts,
     )
 
@@ -96,7 +96,7 @@ def _parts(section: Section, heading: str, name: str | None = None) -> list[Html
     return [
         tag(heading, name or section.title),
         tag("p", _kind(section), class_="kind"),
-        tag("p", section.statement, class_="statement"),
+        tag("p", section.statement.replace(" ± ", "\xa0±\xa0"), class_="statement"),
         section.body,
     ]
 

@@ -40,7 +40,7 @@ class Scale:
             room = abs(high) * 0.1 or 0.5
         else:
             room *= high - low
-        room = max(room, 0.5) if whole else room
+        room = max(room, 0.5) if whole and high - low < 1 else room
         return cls(low - room, high + room, log, whole)
 
     def place(self, value: float) -> float:

@@ -1,7 +1,6 @@
 """A part of a page about one run, and what all of them have: facts, commands, the weight space."""
 
 import json
-import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ _ORIGIN = {"unf": "unf", "jax": "JAX", "device": "device", "machine": "machine",
 _LONGEST = 300
 _MOST = 200
 _MOST_TENSORS = 120
-_STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -87,9 +85,8 @@ def weight_space(space: WeightSpace | None) -> Html:
     if count > _MOST_TENSORS:
         drawing = tag("p", f"Not drawn: more than {_MOST_TENSORS} tensors.")
     else:
-        svg = _STYLE.sub("", picture(space), count=1)  # the page has its own style for these
         said = 'role="img" aria-label="Tensors and the permutations that act on their axes"'
-        drawing = tag("div", Html(svg.replace('role="img"', said, 1)), class_="scroll space")
+        drawing = tag("div", Html(picture(space).replace('role="img"', said, 1)), class_="scroll")
     return folded(title, drawing)
 
 
