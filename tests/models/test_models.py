@@ -174,3 +174,13 @@ def test_loading_checks_arrays_and_description(tmp_path):
         load_model(
             good, space=space_of({"b": ("h", (4,)), "r": ("h h", (4, 4)), "x": ("[i] h", (2, 4))})
         )
+
+
+def test_mistakes_in_sizes():
+    model = StatNN(SPACE, 1, 1, mlp_width=4, mlp_layers=2, key=KEY)
+    with pytest.raises(
+        SpecError, match=r"wrong number of channels[\s\S]*expected: 1,[\s\S]*got: 2"
+    ):
+        model(random_features(SPACE, 2, key=KEY))
+    with pytest.raises(ValueError, match="mlp_layers is 0; expected at least 1"):
+        InvariantUNF(SPACE, 1, 1, mlp_layers=0, key=KEY)

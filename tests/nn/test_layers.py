@@ -241,8 +241,33 @@ def test_calling_mistakes():
         layer({name: leaf for name, leaf in x.items() if name != "b"})
     with pytest.raises(SpecError, match=r"at 'r': leaves with different numbers of channels"):
         layer(x | {"r": x["r"][..., :1]})
-    with pytest.raises(SpecError, match=r"coefficients of the wrong shape[\s\S]*5 input channels"):
+    with pytest.raises(SpecError, match=r"wrong number of channels\n  expected: 2,[\s\S]*got: 5"):
         layer(random_features(SPACE, 5, key=KEY))
+    with pytest.raises(SpecError, match=r"coefficients of the wrong shape for core '\(\)'"):
+        apply(layer.plan, layer.coefficients | {"()": jnp.zeros((7, 9))}, x)
+    with pytest.raises(SpecError, match=r"stack_channels\(params\); then batch with jax.vmap"):
+        layer(jax.tree.map(lambda a: a[None], weights))
+    with pytest.raises(SpecError, match=r"wrong shape[\s\S]*make a space for these"):
+        layer(x | {"b": x["b"][:-1]})
+    with pytest.raises(ValueError, match="in_channels is 0; expected at least 1"):
+        UNFLinear(SPACE, 0, 3, key=KEY)
     with pytest.raises(SpecError, match="coefficients for other cores"):
         apply(layer.plan, {}, x)
     assert jax.tree.map(jnp.shape, stack_channels(weights, weights)) == jax.tree.map(jnp.shape, x)
+
+
+@pytest.mark.parametrize(
+    ("trees", "match"),
+    [
+        ((), "no trees to stack"),
+        (({"a": np.ones(3)}, {"b": np.ones(3)}), r"at 'a': [\s\S]*no such leaf in tree 2"),
+        (
+            ({"a": np.ones(3)}, {"a": np.ones(4)}),
+            r"shape \(3,\), as in[\s\S]*shape \(4,\) in tree 2",
+        ),
+        (({"a": jax.ShapeDtypeStruct((3,), "float32")},), r"at 'a': not an array[\s\S]*convert it"),
+    ],
+)
+def test_stacking_mistakes(trees, match):
+    with pytest.raises(SpecError, match=match):
+        stack_channels(*trees)

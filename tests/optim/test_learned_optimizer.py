@@ -45,7 +45,7 @@ def assert_close(a, b, rtol=1e-5, atol=1e-6):
 
 
 def naive(theta, form):
-    """Eq. 36, one number at a time, with all 19 features of every entry written out."""
+    """Eq. 31, one number at a time, with all 19 features of every entry written out."""
     alpha, beta, gamma = float(theta.alpha), float(theta.beta), float(theta.gamma)
     layers = [(np.asarray(x.weight), np.asarray(x.bias)) for x in [*theta.trunk, theta.head]]
     params = {k: np.array(v, np.float64) for k, v in PARAMS.items()}
@@ -227,3 +227,12 @@ def test_the_defaults_are_the_papers_text():
     assert PAPER == Form() == Form(momentum="sum", normalize="none", time="sine")
     theta = init_theta("deepset", key=KEY)
     np.testing.assert_allclose([theta.alpha, theta.beta, theta.gamma], [0.1, 0.001, 0.9], rtol=1e-6)
+
+
+def test_update_mistakes():
+    optimizer = learned_optimizer(THETA)
+    state = optimizer.init(PARAMS)
+    with pytest.raises(ValueError, match="a state of another optimizer"):
+        optimizer.update(PARAMS, optax.adam(1e-3).init(PARAMS), PARAMS)
+    with pytest.raises(unf.SpecError, match=r"gradients that do not fit[\s\S]*in this order"):
+        optimizer.update({"w0": PARAMS["w0"]}, state, PARAMS)

@@ -77,12 +77,15 @@ def test_mistakes_in_sizes(spec, shapes, sizes, match):
 @pytest.mark.parametrize(
     ("spec", "params", "match"),
     [
-        ({"v": "a"}, {"w": shape(2)}, "has an entry that the parameters do not have"),
+        ({"v": "a"}, {"w": shape(2)}, r"has an entry that the parameters do not[\s\S]*to 'w'"),
+        ({"w": shape(2)}, {"w": "a"}, r"not an array[\s\S]*the specification first"),
+        ({"w": "a"}, {"w": shape(2, 3)}, r"1 axes, the array 2[\s\S]*name every axis"),
+        ({"w": "a b"}, {"w": shape(6)}, r"2 axes, the array 1[\s\S]*in parentheses"),
         ({}, {"w": shape(2)}, "at 'w': the specification has no entry"),
         ({"w": {"x": "a"}}, {"w": shape(2)}, "a string or a tuple of names"),
         ({"w": "a"}, {"w": {"x": shape(2)}}, "at 'w/x': the specification has no entry"),
         (["a"], [shape(2), shape(2)], "at '1': the specification has no entry"),
-        (["a", "b", "c"], [shape(2), shape(2)], "has an entry that the parameters"),
+        (["a", "b", "c"], [shape(2), shape(2)], r"has an entry that the[\s\S]*remove it"),
         ({"f": "a"}, {"f": jax.nn.relu}, r"not an array[\s\S]*equinox.is_array"),
         ({}, {}, "no arrays"),
     ],

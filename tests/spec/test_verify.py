@@ -88,3 +88,10 @@ def test_wrong_params_are_refused():
     space = WeightSpace.from_spec({"w": "a"}, {"w": jnp.ones(3)})
     with pytest.raises(unf.SpecError, match="wrong shape"):
         verify(lambda p: p["w"], {"w": jnp.ones(4)}, space, key=KEY)
+
+
+def test_shapes_have_no_values_to_permute():
+    shapes = {"w": jax.ShapeDtypeStruct((2, 3), "float32")}
+    space = WeightSpace.from_spec({"w": "a b"}, shapes)
+    with pytest.raises(unf.SpecError, match=r"at 'w': a shape without values[\s\S]*zeros will do"):
+        verify(lambda p: p["w"], shapes, space, key=jax.random.key(0))

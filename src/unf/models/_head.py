@@ -12,6 +12,8 @@ def make_head(
     features: int, out_size: int, width: int, layers: int, activation: Any, key: PRNGKeyArray
 ) -> eqx.nn.MLP:
     """An MLP of that many linear layers."""
+    if layers < 1:
+        raise ValueError(f"mlp_layers is {layers}; expected at least 1")
     act = resolve_activation(activation)
     return eqx.nn.MLP(features, out_size, width, depth=layers - 1, activation=act, key=key)
 

@@ -144,6 +144,7 @@ def check_space(given: WeightSpace, stored: WeightSpace) -> None:
                 if path not in theirs
                 else '"{}", shape {}'.format(*theirs[path]),
                 got="no such leaf" if path not in ours else '"{}", shape {}'.format(*ours[path]),
+                remedy="use it on weights of the network it was made for, or make one for these",
             )
     if given != stored:
         raise SpecError("the model was made for another weight space: the containers differ")

@@ -3,10 +3,11 @@
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ..spec import WeightSpace
+from ..spec import SpecError, WeightSpace
 from ._head import head_config, make_head
 
 _QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -65,7 +66,16 @@ class StatNN(eqx.Module):
 
     def __call__(self, x: PyTree) -> Float[Array, " out_size"]:
         """A vector that permuting the weights does not change."""
-        return self.head(leaf_statistics(self.space, x))
+        found = jax.tree.leaves(x)[0].shape[-1:]
+        features = leaf_statistics(self.space, x)
+        if features.shape != (num_statistics(self.space, self.in_channels),):
+            raise SpecError(
+                "features with the wrong number of channels",
+                expected=f"{self.in_channels}, which the model was made for",
+                got=found[0],
+                remedy="stack as many trees with unf.nn.stack_channels as it has in_channels",
+            )
+        return self.head(features)
 
     def config(self) -> dict[str, Any]:
         """The arguments to make a model of this shape again."""

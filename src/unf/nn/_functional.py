@@ -87,6 +87,15 @@ def check_coefficients(plan: Plan, coefficients: Mapping[str, Any], in_channels:
     out_channels = 0
     for name, (rows, columns) in coefficient_shapes(plan, in_channels, 1).items():
         got = tuple(coefficients[name].shape)
+        made_for, rest = divmod(got[0] * in_channels, rows)
+        if not rest and made_for != in_channels:
+            raise SpecError(
+                "features with the wrong number of channels",
+                expected=f"{made_for}, which the layer was made for",
+                got=in_channels,
+                remedy=f"make the layer with in_channels={in_channels}, or stack {made_for} trees: "
+                "unf.nn.stack_channels(weights, gradients, ...)",
+            )
         out_channels = out_channels or got[1] // columns
         if got != (rows, columns * out_channels):
             raise SpecError(
@@ -94,7 +103,7 @@ def check_coefficients(plan: Plan, coefficients: Mapping[str, Any], in_channels:
                 expected=f"{rows} rows for {in_channels} input channels, a multiple of {columns} "
                 "columns, the same for all cores",
                 got=got,
-                remedy="give the input the number of channels the layer was made for",
+                remedy="make them with unf.nn.init_coefficients",
             )
     return out_channels
 

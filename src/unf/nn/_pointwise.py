@@ -7,7 +7,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from ..spec import SpecError, format_path
 
 
 def stack_channels(*trees: PyTree) -> PyTree:
@@ -17,8 +20,47 @@ def stack_channels(*trees: PyTree) -> PyTree:
     >>> params, gradient = {"w": jnp.ones((3, 4))}, {"w": jnp.zeros((3, 4))}
     >>> stack_channels(params, gradient)["w"].shape
     (3, 4, 2)
+
+    Raises:
+        SpecError: if the trees have different leaves or shapes, or leaves that are no arrays.
     """
+    if not trees:
+        raise SpecError("no trees to stack", remedy="call stack_channels(params)")
+    _check_alike(trees)
     return jax.tree.map(lambda *leaves: jnp.stack(leaves, axis=-1), *trees)
+
+
+def _check_alike(trees: tuple[PyTree, ...]) -> None:
+    """Say which is the first leaf that is no array, or that another tree lacks or has larger."""
+    first, *others = (jax.tree_util.tree_flatten_with_path(tree)[0] for tree in trees)
+    shapes = {format_path(path): jnp.shape(_array(leaf, path)) for path, leaf in first}
+    for i, other in enumerate(others, 2):
+        found = {format_path(path): jnp.shape(_array(leaf, path)) for path, leaf in other}
+        for path in dict.fromkeys([*shapes, *found]):
+            if shapes.get(path) != found.get(path):
+                raise SpecError(
+                    "trees that cannot be stacked",
+                    path=path,
+                    expected=f"{_of(shapes, path)}, as in the first tree",
+                    got=f"{_of(found, path)} in tree {i}",
+                    remedy="stack trees with the same leaves: weights, their gradients, momenta",
+                )
+
+
+def _of(shapes: dict[str, tuple[int, ...]], path: str) -> str:
+    return f"shape {shapes[path]}" if path in shapes else "no such leaf"
+
+
+def _array(leaf: Any, path: Any) -> Any:
+    if isinstance(leaf, jax.Array | np.ndarray | np.generic | float | int):
+        return leaf
+    raise SpecError(
+        "not an array of JAX or NumPy",
+        path=format_path(path),
+        got=type(leaf).__name__,
+        remedy="convert it, e.g. tensor.detach().numpy(); keep only arrays of a module with "
+        "equinox.filter(model, equinox.is_array)",
+    )
 
 
 def resolve_activation(activation: str | Callable[[Array], Array]) -> Callable[[Array], Array]:

@@ -1,4 +1,4 @@
-"""A learned optimizer as an Optax gradient transformation (eq. 36)."""
+"""A learned optimizer as an Optax gradient transformation (eq. 31)."""
 
 from typing import Any, NamedTuple
 
@@ -75,6 +75,11 @@ def learned_optimizer(theta: Theta, *, scale: Any = 1.0) -> optax.GradientTransf
             raise ValueError(
                 "a learned optimizer reads the parameters: call update(gradients, state, params)"
             )
+        if not isinstance(state, LearnedState):
+            raise ValueError(
+                f"a state of another optimizer ({type(state).__name__}): begin with "
+                "state = optimizer.init(params) of this one"
+            )
         _check(theta, params)
         _check_gradients(updates, params)
         form, gamma = theta.form, theta.gamma
@@ -149,7 +154,8 @@ def _check(theta: Theta, params: PyTree) -> None:
 
 def _check_gradients(gradients: PyTree, params: PyTree) -> None:
     found, wanted = flatten_params(gradients)[0], flatten_params(params)[0]
-    _compare(found, wanted, "gradients that do not fit the parameters")
+    remedy = "call update(gradients, state, params), in this order"
+    _compare(found, wanted, "gradients that do not fit the parameters", remedy)
 
 
 def _compare(found: Leaves, wanted: Leaves, message: str, remedy: str | None = None) -> None:

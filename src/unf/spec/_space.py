@@ -18,7 +18,7 @@ from ._grammar import Axis, Name, Number, format_axes, names_in, parse_leaf, par
 from ._limits import check_axes, check_blocks, check_size
 from ._picture import picture
 from ._sizes import solve_sizes
-from ._tree import align, flatten_params, format_path
+from ._tree import align, fail_structure, flatten_params, shape_remedy
 
 Permutation = dict[str, Array]
 
@@ -271,21 +271,18 @@ class WeightSpace:
         """
         leaves, treedef = jax.tree_util.tree_flatten(tree)
         if treedef != self.treedef:
-            _fail_structure(self, tree)
+            fail_structure([leaf.path for leaf in self.leaves], tree)
         for leaf, array in zip(self.leaves, leaves, strict=True):
             shape = tuple(np.shape(array))
             if shape[: len(leaf.shape)] == leaf.shape and len(shape) == len(leaf.shape) + channels:
                 continue
-            remedy = "batch with jax.vmap"
-            if channels and shape == leaf.shape:
-                remedy = "add a channel axis, e.g. with unf.nn.stack_channels(params)"
             raise SpecError(
                 "an array of the wrong shape",
                 path=leaf.path,
                 expected=f"shape {leaf.shape}"
                 + (" and a trailing channel axis" if channels else ""),
                 got=f"shape {shape}",
-                remedy=remedy,
+                remedy=shape_remedy(leaf.shape, shape, channels),
             )
         return leaves
 
@@ -340,7 +337,9 @@ def _check_rank(axes: tuple[Axis, ...], shape: tuple[int, ...], path: str) -> No
             path=path,
             expected=f"one axis for each of the dimensions {shape}",
             got=f'"{format_axes(axes)}"',
-            remedy="put several names that share one stored axis in parentheses",
+            remedy="put several names that share one stored axis in parentheses"
+            if len(axes) > len(shape)
+            else "name every axis, and write [name] where the order matters",
         )
 
 
@@ -377,22 +376,3 @@ def _check_nesting(block: Block, leaf: Leaf) -> None:
         _ = block.labels
     except SpecError as error:
         raise SpecError(error.problem, path=leaf.path, remedy=error.remedy) from None
-
-
-def _fail_structure(space: WeightSpace, tree: PyTree) -> None:
-    with_path, _ = jax.tree_util.tree_flatten_with_path(tree)
-    got = [format_path(path) for path, _ in with_path]
-    expected = [leaf.path for leaf in space.leaves]
-    missing = [path for path in expected if path not in got]
-    extra = [path for path in got if path not in expected]
-    difference = "containers of another type"
-    if missing or extra:
-        difference = f"missing {missing[:3]}, unexpected {extra[:3]}"
-    raise SpecError(
-        "a tree of another structure than the weight space",
-        expected=f"{len(expected)} leaves: {', '.join(expected[:4])}, ..."
-        if len(expected) > 4
-        else f"leaves {expected}",
-        got=difference,
-        remedy="pass a tree like the params the space was made from",
-    )

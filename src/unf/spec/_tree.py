@@ -36,7 +36,9 @@ def leaf_shape(leaf: Any, path: str) -> tuple[int, ...]:
             path=path,
             expected="an array or jax.ShapeDtypeStruct",
             got=f"{shown(leaf)} ({type(leaf).__name__})",
-            remedy="keep only arrays, e.g. with equinox.filter(model, equinox.is_array)",
+            remedy="give the specification first, then the parameters"
+            if isinstance(leaf, str)
+            else "keep only arrays, e.g. with equinox.filter(model, equinox.is_array)",
         )
     if 0 in shape:
         raise SpecError("an array without elements", path=path, got=f"shape {shown(shape)}")
@@ -121,11 +123,13 @@ def _align(spec: Any, node: Any, path: KeyPath, out: list[Any]) -> None:
     entries = _entries(spec)
     extra = [key for key in entries if key not in children]
     if extra:
+        without = [key for key in children if key not in entries]
         raise SpecError(
             "the specification has an entry that the parameters do not have",
             path=format_path(path),
             expected=f"entries {list(children)}",
             got=f"{extra[0]!r} as well",
+            remedy=f"rename it to {without[0]!r}, which has no entry" if without else "remove it",
         )
     for value, (key, child) in children.items():
         if not jax.tree_util.tree_leaves(child):  # None and empty containers need no entry
@@ -162,3 +166,38 @@ def _describe(spec: Any) -> str:
     if isinstance(spec, Mapping):
         return f"a mapping with keys {list(spec)}"
     return shown(spec)
+
+
+def shape_remedy(wanted: tuple[int, ...], got: tuple[int, ...], channels: bool) -> str:
+    """What was probably forgotten: the channel axis, `jax.vmap`, or both."""
+    add = "add a channel axis, e.g. with unf.nn.stack_channels(params)"
+    if channels and got == wanted:
+        return add
+    if channels and got[1:] == wanted:
+        return f"{add}; then batch with jax.vmap"
+    if got[1 : len(wanted) + 1] == wanted and len(got) == len(wanted) + channels + 1:
+        return "batch with jax.vmap"
+    return "pass weights of the network the space was made for, or make a space for these"
+
+
+def fail_structure(expected: list[str], tree: Any) -> None:
+    """Say which leaves a tree lacks or has too many.
+
+    Raises:
+        SpecError: always.
+    """
+    with_path, _ = jax.tree_util.tree_flatten_with_path(tree)
+    got = [format_path(path) for path, _ in with_path]
+    missing = [path for path in expected if path not in got]
+    extra = [path for path in got if path not in expected]
+    difference = "containers of another type"
+    if missing or extra:
+        difference = f"missing {missing[:3]}, unexpected {extra[:3]}"
+    raise SpecError(
+        "a tree of another structure than the weight space",
+        expected=f"{len(expected)} leaves: {', '.join(expected[:4])}, ..."
+        if len(expected) > 4
+        else f"leaves {expected}",
+        got=difference,
+        remedy="pass a tree like the params the space was made from",
+    )

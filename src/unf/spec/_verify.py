@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
 from ._blocks import base_name
-from ._errors import SymmetryError
+from ._errors import SpecError, SymmetryError
 from ._group import indices_shape
 from ._space import WeightSpace
 from ._tree import format_path, returned_leaves
@@ -77,8 +77,9 @@ def verify(
 
     Raises:
         SymmetryError: naming the permutations that do, and where they act.
+        SpecError: if the parameters are not arrays of this space.
     """
-    space.flatten(params, channels=False)
+    _check_arrays(space.flatten(params, channels=False), space)
     weights_key, rows_key = jax.random.split(key)
     with jax.enable_x64(True):
         params, inputs = _widen_if_possible(fn, params, inputs)
@@ -114,6 +115,16 @@ def verify(
     if report.broken:
         raise SymmetryError(_describe(space, report), axes=report.broken)
     return report
+
+
+def _check_arrays(leaves: list[Any], space: WeightSpace) -> None:
+    for leaf, array in zip(space.leaves, leaves, strict=True):
+        if isinstance(array, jax.ShapeDtypeStruct):
+            raise SpecError(
+                "a shape without values, which cannot be permuted",
+                path=leaf.path,
+                remedy="pass arrays; zeros will do, since verify draws random values",
+            )
 
 
 def _permute_returned(
