@@ -17,6 +17,7 @@ HELPERS = [
     "_arrays",
     "_checkpoint",
     "_devices",
+    "_drawing",
     "_files",
     "_option",
     "_progress",

@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from .._drawing import card, table
 from ..spec import WeightSpace
 from ._plan import Core, Plan, make_plan, views_used
 from ._spread import spread_axes, spread_blocks, spread_stacks
@@ -52,6 +53,15 @@ class CostReport:
         return Cost("total", **sums)
 
     def __str__(self) -> str:
+        return "\n".join(filter(None, [_table(self._lines()), self._note()]))
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        header, *body = self._lines()
+        return card(table(header, body), self._note())
+
+    def _lines(self) -> list[tuple[str, ...]]:
+        """A heading, and the cells of each row."""
         header = ("part", "terms", "parameters", "FLOPs", "read", "written", "exchanged")
         body = [
             (
@@ -65,14 +75,17 @@ class CostReport:
             )
             for row in (*self.rows, self.total)
         ]
+        lines = [header, *body]
+        return [line[:-1] for line in lines] if self.devices == 1 else lines
+
+    def _note(self) -> str:
         if self.devices == 1:
-            return _table([line[:-1] for line in (header, *body)])
+            return ""
         held = [
             f"{_scaled(getattr(self, f'bytes_{part}'), 1024, 'B')} {label}"
             for part, label in (("in", "in"), ("out", "out"), ("coefficients", "coefficients"))
         ]
-        note = f"on each of {self.devices} devices, which holds {', '.join(held)}"
-        return f"{_table([header, *body])}\n{note}"
+        return f"on each of {self.devices} devices, which holds {', '.join(held)}"
 
 
 def _table(lines: list[tuple[str, ...]]) -> str:

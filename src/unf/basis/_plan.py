@@ -14,9 +14,11 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
+from typing import Any
 
 import numpy as np
 
+from .._drawing import card, in_brief
 from ..spec import Block, SpecError, WeightSpace
 from ._views import (
     Labels,
@@ -173,6 +175,16 @@ class Plan:
             f"{len(self.in_space.leaves)} -> {len(self.out_space.leaves)} leaves"
             f"{', minimal' if self.minimal else ''})"
         )
+
+    def __pdoc__(self, **_: Any) -> Any:
+        """What Equinox prints in a module that has one."""
+        return in_brief(self)
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: some of the terms as index diagrams."""
+        from ._picture import picture
+
+        return card(repr(self), "<br>", picture(self, most=24))
 
 
 def make_plan(

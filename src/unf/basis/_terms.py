@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from string import ascii_lowercase
 
+from .._drawing import card
 from ..spec import WeightSpace
 from ._plan import Core, Plan, Stack, make_plan
 
@@ -67,6 +69,12 @@ class Term:
 
     def __repr__(self) -> str:
         return f"{self.target} <- {self.source}: {self.formula}"
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        from ._picture import draw_term
+
+        return card(escape(f"{self.target} ← {self.source}"), "<br>", draw_term(self))
 
 
 def _letter(i: int) -> str:

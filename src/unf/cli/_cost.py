@@ -1,10 +1,12 @@
 """`unf cost`: what an equivariant layer on a user's network takes."""
 
 import dataclasses
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from .._option import option
-from ..basis import cost_report
+from ..basis import cost_report, make_plan, picture
 from ..graph import infer
 from ._command import Command
 from ._load import load_example
@@ -31,6 +33,7 @@ class Cost(Command):
     devices: int = option(1, "that leaves are spread over")
     relax: bool = option(False, "permute every axis, as in the paper")
     minimal: bool = option(False, "a basis, without redundant terms")
+    svg: Path | None = option(None, "draw the terms too, as index diagrams", metavar="FILE")
     json: bool = option(False, "for scripts", passing=True)
 
     def __post_init__(self):
@@ -52,6 +55,11 @@ class Cost(Command):
             minimal=self.minimal,
             devices=self.devices,
         )
+        if self.svg is not None:
+            plan = make_plan(space.relax() if self.relax else space, minimal=self.minimal)
+            self.svg.parent.mkdir(parents=True, exist_ok=True)
+            self.svg.write_text(picture(plan))
+            print(f"picture: {self.svg}", file=sys.stderr)
         if self.json:
             rows = (*report.rows, report.total)
             print_json({row.part: dataclasses.asdict(row) for row in rows})

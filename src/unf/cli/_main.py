@@ -7,9 +7,22 @@ from .._version import __version__
 from ..data import DataError
 from ..experiments.predict import PredictError
 from ..meta import MetaError
+from ..report import ReportError
 from ..spec import SpecError
 from ..zoo import ZooError
-from . import _completion, _cost, _data, _demo, _doctor, _lopt, _predict, _reproduce, _spec, _zoo
+from . import (
+    _completion,
+    _cost,
+    _data,
+    _demo,
+    _doctor,
+    _lopt,
+    _predict,
+    _report,
+    _reproduce,
+    _spec,
+    _zoo,
+)
 from ._command import Command, OptionError, UsageError, make
 from ._configuration import read_configuration
 from ._load import TargetError
@@ -18,7 +31,7 @@ from ._processes import run_job
 from ._shared import INTERRUPTED, MissingExtra
 
 _MODULES = (
-    _demo, _spec, _cost, _data, _zoo, _predict, _lopt, _reproduce, _doctor, _completion,
+    _demo, _spec, _cost, _data, _zoo, _predict, _lopt, _reproduce, _report, _doctor, _completion,
 )  # fmt: skip
 COMMANDS: dict[str, type[Command]] = {
     name: command for module in _MODULES for name, command in module.COMMANDS.items()
@@ -31,6 +44,7 @@ MENDABLE = (
     OptionError,
     OSError,
     PredictError,
+    ReportError,
     SpecError,
     TargetError,
     ZooError,

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from ..nn import Activation, DeepSetLinear, InvariantPool
 from ..spec import WeightSpace
 from ._head import head_config, make_head
+from ._summary import summary
 
 
 class InvariantDeepSet(eqx.Module):
@@ -77,6 +78,10 @@ class InvariantDeepSet(eqx.Module):
         for layer in self.layers:
             x = self.activation(layer(x))
         return self.head(self.pool(x))
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        return summary(self)
 
     def config(self) -> dict[str, Any]:
         """The arguments to make a model of this shape again."""

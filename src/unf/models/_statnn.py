@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ..spec import SpecError, WeightSpace
 from ._head import head_config, make_head
+from ._summary import summary
 
 _QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -76,6 +77,10 @@ class StatNN(eqx.Module):
                 remedy="stack as many trees with unf.nn.stack_channels as it has in_channels",
             )
         return self.head(features)
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        return summary(self)
 
     def config(self) -> dict[str, Any]:
         """The arguments to make a model of this shape again."""

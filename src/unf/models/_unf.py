@@ -20,6 +20,7 @@ from ..nn import (
 from ..spec import WeightSpace
 from ._head import head_config, make_head
 from ._statnn import leaf_statistics, num_statistics
+from ._summary import summary
 
 ActivationLike = str | Callable[[Array], Array]
 
@@ -119,6 +120,10 @@ class UNF(eqx.Module):
             x = self.norms[i](x) if self.norms else x
             x = self.dropout(self.activation(x), key=keys[i])
         return self.layers[-1](x, mesh=mesh, axis=axis)
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        return summary(self)
 
     def config(self) -> dict[str, Any]:
         """The arguments to make a model of this shape again."""
@@ -241,6 +246,10 @@ class InvariantUNF(eqx.Module):
         if self.raw_statistics:
             features = jnp.concatenate([features, leaf_statistics(self.space, x)])
         return self.head(features)
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        return summary(self)
 
     def config(self) -> dict[str, Any]:
         """The arguments to make a model of this shape again."""

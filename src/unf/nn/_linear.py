@@ -9,9 +9,13 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from .._drawing import card, in_brief
 from ..basis import CostReport, Plan, core_parameters, core_terms, cost_report, make_plan
 from ..spec import WeightSpace
 from ._functional import Coefficients, apply, coefficient_shapes
+
+MOST_SHOWN = 64
+"""Leaves of a layer whose coefficients notebooks show."""
 
 
 def init_coefficients(
@@ -160,6 +164,17 @@ class UNFLinear(eqx.Module):
             f"{self.plan.num_terms:,} terms in {len(self.plan.cores)} cores, "
             f"{self.num_parameters:,} parameters)"
         )
+
+    def __pdoc__(self, **_: Any) -> Any:
+        """What Equinox prints in a module that has one."""
+        return in_brief(self)
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: its coefficients, if the weights are few enough to be seen."""
+        from ._picture import picture
+
+        leaves = max(len(s.leaves) for s in (self.plan.in_space, self.plan.out_space))
+        return card(repr(self), "<br>", picture(self) if leaves <= MOST_SHOWN else "")
 
 
 class NFNLinear(eqx.Module):

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
+from .._drawing import card, in_brief
 from . import _group, _json
 from ._blocks import Block, Layout, parent_name
 from ._errors import SpecError
@@ -315,9 +316,13 @@ class WeightSpace:
         """The space that `to_json` described."""
         return _json.load(text)
 
+    def __pdoc__(self, **_: Any) -> Any:
+        """What Equinox prints in a module that has one."""
+        return in_brief(self)
+
     def _repr_html_(self) -> str:
         """What notebooks show."""
-        return f'<div style="overflow-x:auto">{picture(self)}</div>'
+        return card(picture(self))
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name}={size}" for name, size in self.sizes.items())
