@@ -156,6 +156,15 @@ def test_metrics_that_are_not_numbers(meta_folder, tmp_path):
     assert "0 of 6 meta-steps are done." in check(report.render(folder)).text
 
 
+def test_lost_runs_are_summed_where_they_are_numbers(meta_folder, tmp_path):
+    shutil.copy(meta_folder / "config.json", tmp_path)
+    lines = ["step,loss,lost", "1,2,3", "2,nan,inf", "6,2,4"]
+    (tmp_path / "metrics.csv").write_text("\n".join(lines))
+    page = check(report.render(tmp_path))
+    assert "7 pairs of runs exploded" in page.text
+    assert "1 value left out: not finite." in page.text
+
+
 def test_a_damaged_optimizer_is_a_warning(meta_folder, tmp_path):
     folder = tmp_path / "meta"
     shutil.copytree(meta_folder, folder)

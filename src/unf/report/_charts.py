@@ -1,7 +1,7 @@
 """Charts as inline SVG, in the colours of the page: lines, points and bars on two axes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -24,24 +24,22 @@ class Axis:
         label: its name, with the unit.
         log: whether by powers of ten.
         whole: whether only whole numbers get ticks.
-        low: where it begins at the latest, if that is given.
-        high: where it ends at the earliest.
+        low: where it begins, if no number is less.
     """
 
     label: str
     log: bool = False
     whole: bool = False
     low: float | None = None
-    high: float | None = None
 
     def scale(self, values: Sequence[np.ndarray]) -> Scale:
         """The scale that holds values."""
-        ends = [np.array([end], float) for end in (self.low, self.high) if end is not None]
-        every = np.concatenate([np.zeros(0), *map(np.ravel, values), *ends])
+        least = [] if self.low is None else [np.array([self.low])]
+        every = np.concatenate([*map(np.ravel, values), *least])
         scale = Scale.around(every, log=self.log, whole=self.whole)
-        if self.low is not None and self.low <= np.min(every, initial=np.inf, where=every == every):
-            scale = Scale(self.low, scale.high, scale.log, scale.whole)
-        return scale
+        if self.low is None or np.any(every < self.low):
+            return scale
+        return replace(scale, low=self.low)
 
 
 @dataclass
@@ -78,12 +76,18 @@ class Chart:
         return tag("figure", tag("figcaption", self.title), self._svg(), *below)
 
     def _lost(self, mark: Mark) -> int:
-        sound = drawable(mark.x, log=self.x.log) & drawable(mark.y, log=self.y.log)
-        return 0 if isinstance(mark, Rule) else int(np.sum(~sound))
+        """How many numbers cannot be drawn; a line behind another has the same ones."""
+        if isinstance(mark, Rule) or (isinstance(mark, Line) and mark.faint):
+            return 0
+        return int(np.sum(~self._sound(mark)))
+
+    def _sound(self, mark: Mark) -> np.ndarray:
+        return drawable(mark.x, log=self.x.log) & drawable(mark.y, log=self.y.log)
 
     def _svg(self) -> Html:
-        named = [mark for mark in self.marks if isinstance(mark, Line | Rule) and mark.label]
-        groups = [m for m in self.marks if isinstance(m, Points) and m.label]
+        known = [mark for mark in self.marks if mark.label and self._sound(mark).any()]
+        named = [mark for mark in known if isinstance(mark, Line | Rule)]
+        groups = [mark for mark in known if isinstance(mark, Points)]
         longest = max((min(len(mark.label), _LONGEST) for mark in named), default=0)
         right = WIDTH - _RIGHT - longest * _CHARACTER
         legend, rows = _legend(groups)

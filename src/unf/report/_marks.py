@@ -10,7 +10,7 @@ from ._html import Html, join, tag
 from ._scales import Scale, drawable
 
 MOST_POINTS = 2000
-MOST_STEPS = 400
+MOST_STEPS = 1000
 _WITH_TITLES = 300
 """So many points are told apart by what they say when pointed at."""
 
@@ -94,11 +94,8 @@ class Line(Mark):
         return f"{len(self.x):,} numbers, thinned to the least and greatest of every few."
 
     def end(self, place: Space) -> tuple[float, float]:
-        """Where a name can be written."""
-        shown = np.flatnonzero(place.shows(self.x, self.y))
-        if not len(shown):
-            return place.right, place.bottom
-        last = shown[-1]
+        """Where its name can be written; some of it has to be drawn."""
+        last = np.flatnonzero(place.shows(self.x, self.y))[-1]
         return place.across(float(self.x[last])), place.down(float(self.y[last]))
 
     def draw(self, place: Space) -> Html:

@@ -54,7 +54,8 @@ def report_meta_training(folder: Path) -> Section:
     finished = done >= wanted
     kind, task = (short(config[name]) for name in ("kind", "task"))
     loss = metrics["loss"][drawable(metrics["loss"])]
-    lost = int(np.nansum(metrics["lost"])) if "lost" in metrics else 0
+    lost = metrics.get("lost", np.zeros(0))
+    lost = int(lost[drawable(lost)].sum())
     body = [
         *([] if finished else [warning(_UNFINISHED)]),
         *([warning(trouble)] if trouble else []),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import read_arrays
-from ..experiments.predict import METHODS, PredictError, Report, Training
+from ..experiments.predict import METHODS, Report, Training
 from ..spec import WeightSpace
 from ._charts import Axis, Chart
 from ._errors import ReportError
@@ -16,6 +16,7 @@ from ._html import Html, folded, join, table, tag
 from ._marks import Line, Points, Rule, level
 from ._page import COLOURS
 from ._read import read_json, read_text
+from ._scales import drawable
 from ._section import (
     Section,
     again,
@@ -42,7 +43,7 @@ def report_predictor(file: Path) -> Section:
     try:
         report = Report.from_json(read_text(file))
         _check(report)
-    except (PredictError, ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise ReportError(f"{file}: a damaged result ({error}); train again") from error
     own = file.name == "result.json"  # else a copy, away from the folder it is of
     mean, error = _mean(report.tau)
@@ -160,7 +161,8 @@ def _scatter(report: Report) -> Chart:
         note=f"Seed {report.seeds[0]}, test networks; on the dashed line a prediction is right.",
         square=True,
     )
-    ends = np.array([np.nanmin(report.true), np.nanmax(report.true)])
+    true = report.true[drawable(report.true)]
+    ends = np.array([true.min(initial=1.0), true.max(initial=0.0)])
     chart.add(Points("", report.true, report.predicted[0]), Rule("", ends, ends, 5))
     return chart
 
@@ -223,7 +225,7 @@ def _again(folder: Path | None, job: Mapping[str, Any], *, resume: bool) -> Html
             dataclasses.asdict(Training(**job["training"])), dataclasses.asdict(defaults)
         )
         counts = {"seeds": len(seeds), "seed": int(seeds[0]), "split": [int(n) for n in sizes]}
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return again(file, None, "") if folder else Html()
     command = ["unf", "predict", "train", "--zoo", "ZOO", "--method", method]
     command += [*options(counts, {}), *given, "--out", str(folder or "FOLDER")]

@@ -79,8 +79,10 @@ def _several(folder: Path) -> str:
         for i, (name, section) in enumerate(zip(names, sections, strict=True))
     ]
     title = folder.resolve().name
-    parts = [tag("section", *_parts(each, "h2", name), id=f"run-{i}")
-             for i, (each, name) in enumerate(zip(sections, names, strict=True))]  # fmt: skip
+    parts = [
+        tag("section", *_parts(section, "h2", name), id=f"run-{i}")
+        for i, (name, section) in enumerate(zip(names, sections, strict=True))
+    ]
     return page(
         f"{title}: {len(sections)} runs",
         tag("h1", title),

@@ -94,7 +94,7 @@ def _charts(zoo: Zoo, columns: dict[str, np.ndarray]) -> list[Chart]:
         square=True,
     )
     twice.add(Points("", success, columns["success"][rows, 1]))
-    return [*drawn, losses, twice][:4]
+    return [*drawn, losses, twice]
 
 
 def _telling(columns: dict[str, np.ndarray], rows: np.ndarray) -> list[str]:
