@@ -30,7 +30,7 @@ test-faults: setup
 test-lowest:
 	test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet --editable '.[test]' jax==0.10.0 jaxlib==0.10.0
-	.venv-lowest/bin/python -m pytest tests/graph tests/spec tests/cli
+	.venv-lowest/bin/python -m pytest tests/graph tests/spec tests/cli tests/compatibility
 
 check: setup
 	$(BIN)/ruff check .

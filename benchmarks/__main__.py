@@ -6,7 +6,7 @@ from pathlib import Path
 
 import jax
 
-from . import device, growth, literal, lopt, profile, real, scaling, sharding, zoo
+from . import device, growth, literal, lopt, profile, real, scaling, sharding, startup, zoo
 from ._measure import machine
 
 SUITES = (
@@ -20,6 +20,7 @@ SUITES = (
     "device",
     "scaling",
     "sharding",
+    "startup",
 )
 
 
@@ -70,6 +71,9 @@ def _run(suite: str, options: argparse.Namespace) -> tuple[list, str]:
     if suite == "scaling":
         rows = [scaling.run(devices) for devices in scaling.DEVICES]
         return rows, scaling.report(rows)
+    if suite == "startup":
+        rows = startup.run()
+        return rows, startup.report(rows)
     if suite == "zoo":
         rows = [zoo.run(*case) for case in zoo.cases()]
         return rows, zoo.report(rows)

@@ -51,3 +51,20 @@ def test_importing_starts_no_device():
         "raise SystemExit(xla_bridge.backends_are_initialized())"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_importing_loads_what_is_needed():
+    """Packages for zoos and optimizers come when they are used; extras only in their commands."""
+    script = (
+        "import sys, unf\n"
+        "heavy = {'unf.optim', 'unf.zoo', 'tensorstore', 'sklearn', 'matplotlib', 'tokenizers'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+        "unf.optim.learned_optimizer, unf.zoo.build, unf.report.write, unf.meta.meta_train\n"
+        "assert set(unf.__all__) <= set(dir(unf))\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    with pytest.raises(AttributeError, match="module 'unf' has no attribute 'optimizer'"):
+        unf.optimizer  # noqa: B018

@@ -1,11 +1,17 @@
 """Networks that read, edit and optimize the weights of other networks, for any architecture."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from . import basis, graph, models, nn, spec, testing
 from ._version import __version__
 from .basis import count_terms
 from .graph import infer, register_rule
 from .models import load_model, save_model
 from .spec import SpecError, SymmetryError, WeightSpace, verify
+
+if TYPE_CHECKING:
+    from . import data, experiments, meta, optim, report, tasks, zoo
 
 __all__ = [
     "SpecError",
@@ -14,14 +20,33 @@ __all__ = [
     "__version__",
     "basis",
     "count_terms",
+    "data",
+    "experiments",
     "graph",
     "infer",
     "load_model",
+    "meta",
     "models",
     "nn",
+    "optim",
     "register_rule",
+    "report",
     "save_model",
     "spec",
+    "tasks",
     "testing",
     "verify",
+    "zoo",
 ]
+_WHEN_NEEDED = ("data", "experiments", "meta", "optim", "report", "tasks", "zoo")
+"""Packages that are imported when they are first used, so that `import unf` stays quick."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHEN_NEEDED:
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_WHEN_NEEDED})
