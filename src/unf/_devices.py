@@ -70,15 +70,28 @@ def out_of_memory(error: Exception) -> bool:
     return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
 
 
+def memory_reason(error: Exception) -> str:
+    """The line of such an error that says how much was asked for."""
+    lines = str(error).splitlines()
+    return next((line for line in lines if "out of memory" in line.lower()), lines[0])
+
+
 def is_first() -> bool:
     """Whether this process is the one that writes what all of them know."""
     return jax.process_index() == 0
 
 
 def wait_for_all(where: str) -> None:
-    """Go on when all processes are here."""
+    """Go on when all processes are here.
+
+    Raises:
+        JaxRuntimeError: if one of them is lost.
+    """
     if jax.process_count() > 1:
-        multihost_utils.sync_global_devices(where)
+        try:
+            multihost_utils.sync_global_devices(where)
+        except ValueError as error:  # what a lost connection is here since JAX 0.11
+            raise jax.errors.JaxRuntimeError(str(error)) from error
 
 
 def connect(mesh: Mesh) -> None:

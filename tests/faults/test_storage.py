@@ -14,6 +14,7 @@ import pytest
 import unf
 import unf.zoo._train as train_module
 from unf._checkpoint import CheckpointError, Checkpoints
+from unf._devices import wait_for_all
 from unf.cli import main
 from unf.experiments import predict
 from unf.meta import MetaTraining, meta_train
@@ -127,13 +128,37 @@ def test_a_device_with_little_memory(done, tmp_path, monkeypatch, capsys):
 
 
 def full(*arguments, **options):
-    raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 byte")
+    raise jax.errors.JaxRuntimeError(
+        "NOT_FOUND: as the autotuner says it\nRESOURCE_EXHAUSTED: Out of memory allocating 1 byte"
+    )
 
 
-def test_trainings_without_memory_name_what_to_make_smaller(done, tmp_path, monkeypatch):
-    monkeypatch.setattr("unf.meta._job.advance", full)
+def test_the_reason_is_the_line_about_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr("unf.meta._job.begin", full)
+    with pytest.raises(unf.meta.MetaError, match=r"\(RESOURCE_EXHAUSTED: Out of memory .* byte\)"):
+        meta(tmp_path / "meta")
+
+
+def test_a_lost_connection_is_always_the_same_error(monkeypatch):
+    """JAX 0.11 has a ValueError for it, which elsewhere means something else."""
+
+    def lost(where):
+        raise ValueError("UNKNOWN: Gloo AllGather failed: Connection reset by peer")
+
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(jax.experimental.multihost_utils, "sync_global_devices", lost)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="Connection reset"):
+        wait_for_all("nowhere")
+
+
+@pytest.mark.parametrize("where", ["_cut", "begin", "advance"])
+def test_meta_trainings_without_memory_name_what_to_make_smaller(where, tmp_path, monkeypatch):
+    monkeypatch.setattr(f"unf.meta._job.{where}", full)
     with pytest.raises(unf.meta.MetaError, match=r"no memory for 2 pairs .* choose fewer --pairs"):
         meta(tmp_path / "meta")
+
+
+def test_predictors_without_memory_name_what_to_make_smaller(tmp_path, monkeypatch):
     monkeypatch.setattr("unf.experiments.predict._run.fit", full)
     made = unf.zoo.build(
         dataclasses.replace(RECIPE, steps=0), tmp_path / "zoo", models=24, show_progress=False

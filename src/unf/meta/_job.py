@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from .._devices import UnevenError, is_first, out_of_memory, taken_back
+from .._devices import UnevenError, is_first, memory_reason, out_of_memory, taken_back
 from .._progress import Progress
 from ..optim import FORMS, KINDS, Theta, init_theta
 from ..tasks import Task, check_finite
@@ -66,26 +67,33 @@ def meta_train(
     check_finite(data, task.name)
     problem = InnerTraining(data.train, task)
     try:
-        estimator = options.make_estimator(task, _cut(problem, options.cut, keys.cut))
+        with _enough_memory(options):
+            cut = _cut(problem, options.cut, keys.cut)
+        estimator = options.make_estimator(task, cut)
     except ValueError as error:
         raise MetaError(str(error)) from error
     optimizer = options.make_optimizer()
     config = describe(task, kind, options, seed)
     checkpoints = claim(folder, config, resume=resume)
     theta = first_theta(task, kind, options, seed=seed)
-    state = begin(problem, estimator, optimizer, theta, key=keys.runs)
+    with _enough_memory(options):
+        state = jax.block_until_ready(begin(problem, estimator, optimizer, theta, key=keys.runs))
     state, rows = restore(checkpoints, state)
     if int(state.step) == options.steps:
         return taken_back(state.theta)
     try:
-        state, problem = spread(state, problem, estimator)
+        with _enough_memory(options):
+            state, problem = spread(state, problem, estimator)
     except UnevenError as error:
         raise MetaError(str(error)) from error
     per_call = steps_per_call or (10 if jax.default_backend() == "cpu" else 25)
     label, first, saved = f"{kind} on {task.name}", int(state.step), time.monotonic()
-    with Progress(
-        label, options.steps, unit="meta-steps", done=first, show=show_progress and is_first()
-    ) as progress:
+    with (
+        _enough_memory(options),
+        Progress(
+            label, options.steps, unit="meta-steps", done=first, show=show_progress and is_first()
+        ) as progress,
+    ):
         try:
             while int(state.step) < options.steps:
                 count = min(per_call, options.steps - int(state.step))
@@ -101,13 +109,6 @@ def meta_train(
                 if time.monotonic() - saved > seconds_between_checkpoints:
                     store(folder, checkpoints, state, rows, config)
                     saved = time.monotonic()
-        except jax.errors.JaxRuntimeError as error:
-            if not out_of_memory(error):
-                raise
-            raise MetaError(
-                f"the device has no memory for {options.pairs} pairs of runs at once; choose "
-                f"fewer --pairs or a smaller --batch-size ({str(error).splitlines()[0]})"
-            ) from error
         finally:
             if int(state.step) > first:
                 rows = rows[: _rows_until(rows, int(state.step))]
@@ -125,6 +126,20 @@ def first_theta(task: Task, kind: str, options: MetaTraining, *, seed: int = 0) 
         head_start=options.head_start,
         spatial=task.spatial if kind == "nfn" else (),
     )
+
+
+@contextmanager
+def _enough_memory(options: MetaTraining) -> Iterator[None]:
+    """Say what to make smaller if the device has no memory for it."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if not out_of_memory(error):
+            raise
+        raise MetaError(
+            f"the device has no memory for {options.pairs} pairs of runs at once; choose "
+            f"fewer --pairs or a smaller --batch-size ({memory_reason(error)})"
+        ) from error
 
 
 class _Keys(NamedTuple):

@@ -10,7 +10,7 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, PyTree
 
-from .._devices import local_mesh, out_of_memory
+from .._devices import local_mesh, memory_reason, out_of_memory
 from ._errors import ZooError
 from ._recipe import Choices, Recipe
 
@@ -94,8 +94,8 @@ def train_in_parts(
                 )
                 for part in parts
             ]  # fmt: skip
-            if len(trained) == 1:
-                return trained[0], at_once
+            if len(trained) == 1:  # without memory to measure them, waiting tells
+                return jax.block_until_ready(trained[0]), at_once
             trained = jax.device_get(trained)
             return jax.tree.map(lambda *each: jnp.concatenate(each), *trained), at_once
         except jax.errors.JaxRuntimeError as error:
@@ -104,7 +104,7 @@ def train_in_parts(
             if at_once == 1:
                 raise ZooError(
                     "the device has no memory for a single model; choose smaller models or "
-                    f"batches ({str(error).splitlines()[0]})"
+                    f"batches ({memory_reason(error)})"
                 ) from error
             at_once = -(-at_once // 2)
 

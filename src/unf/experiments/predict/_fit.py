@@ -58,9 +58,11 @@ def fit(
     connect(mesh)
     everywhere = NamedSharding(mesh, PartitionSpec())
     models, static = eqx.partition(eqx.filter_vmap(make)(keys), eqx.is_array)
+    jax.block_until_ready(models)  # without memory for them, not one more wait for each array
     steps = len(train.success) // size
     optimizer = _optimizer(training, steps)
-    now = _State(models, jax.vmap(optimizer.init)(models), models)
+    states = jax.block_until_ready(jax.jit(jax.vmap(optimizer.init))(models))
+    now = _State(models, states, models)
     epochs, now, notes = (checkpoints and checkpoints.restore(now)) or (0, now, {})
     losses, taus = (_rows(notes, name, epochs, len(seeds)) for name in ("losses", "taus"))
     best_tau = np.max([np.full(len(seeds), -np.inf), *map(_or_worst, taus)], axis=0)

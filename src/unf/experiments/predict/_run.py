@@ -14,7 +14,14 @@ import numpy as np
 from jaxtyping import Float, Int, PyTree
 
 from ..._checkpoint import CheckpointError, Checkpoints, difference
-from ..._devices import UnevenError, is_first, out_of_memory, taken_back, wait_for_all
+from ..._devices import (
+    UnevenError,
+    is_first,
+    memory_reason,
+    out_of_memory,
+    taken_back,
+    wait_for_all,
+)
 from ..._files import write_whole
 from ..._progress import Progress
 from ..._provenance import provenance
@@ -170,7 +177,7 @@ def train(
             raise PredictError(
                 f"the device has no memory for {seeds} predictors at once, in batches of "
                 f"{training.batch_size}; choose fewer --seeds or a smaller --batch-size "
-                f"({str(error).splitlines()[0]})"
+                f"({memory_reason(error)})"
             ) from error
     fitted = fitted._replace(models=taken_back(fitted.models))
     report = Report(
