@@ -28,7 +28,8 @@ def document(width: Number, height: Number, title: str, parts: Iterable[str]) ->
     1
     """
     size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="unf" {size} role="img">'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="unf" {size} '
+    head += f'role="img" aria-label="{escape(title)}">'
     return f"{head}<title>{escape(title)}</title><style>{_STYLE}</style>{''.join(parts)}</svg>"
 
 

@@ -156,6 +156,11 @@ def test_meta_trainings_without_memory_name_what_to_make_smaller(where, tmp_path
     monkeypatch.setattr(f"unf.meta._job.{where}", full)
     with pytest.raises(unf.meta.MetaError, match=r"no memory for 2 pairs .* choose fewer --pairs"):
         meta(tmp_path / "meta")
+    if where == "advance":  # nothing was begun, so that the folder serves for another try
+        monkeypatch.undo()
+        fewer = dataclasses.replace(OPTIONS, pairs=1, steps=1)
+        meta_train(TASK, "sgdm", tmp_path / "meta", fewer, show_progress=False)
+        assert (tmp_path / "meta" / "metrics.csv").exists()
 
 
 def test_predictors_without_memory_name_what_to_make_smaller(tmp_path, monkeypatch):

@@ -6,18 +6,25 @@ import json
 import random
 import shutil
 
+import jax
 import numpy as np
 import pytest
 import zarr
+from architectures import space_of
 from mutations import changed_bytes, changed_json, dumps
 from pages import check
 
 from unf import report
 from unf.experiments.lopt import Comparison, Curves
+from unf.models import InvariantUNF, save_model
+from unf.optim import init_theta, save
 from unf.report import ReportError
 from unf.zoo import Zoo
 
 HOSTILE = "\"><script>alert(1)</script><img src=x onerror=alert(2)>&amp;'\x00\x1b\ud800é"
+
+
+KEY = jax.random.key(0)
 
 
 def altered(source, target, change):
@@ -326,3 +333,19 @@ def test_altered_files_give_a_page_or_an_error(
 def test_comparisons_are_read_as_they_were_written(comparison_file):
     """So that the fixture is what `unf lopt eval` writes."""
     assert Comparison.from_json(comparison_file.read_text()).horizon == 250
+
+
+def test_trained_layers_are_drawn(meta_folder, predictor_folder, tmp_path):
+    """A heat map for each equivariant layer of an optimizer, or of the first predictor."""
+    space = space_of({"w": ("a b", (4, 3)), "b": ("b", (3,))})
+    shutil.copytree(meta_folder, tmp_path / "meta")
+    save(tmp_path / "meta" / "optimizer.safetensors", init_theta("unf", space, key=KEY))
+    shutil.copytree(predictor_folder, tmp_path / "predictor")
+    model = InvariantUNF(space, 1, 1, key=KEY, num_layers=2, mlp_width=4)
+    save_model(tmp_path / "predictor" / "model-0.safetensors", model)
+    for name, layers in (("meta", 1), ("predictor", 2)):
+        html = report.render(tmp_path / name)
+        check(html)
+        assert html.count("strongest terms:") == layers
+    save(tmp_path / "meta" / "optimizer.safetensors", init_theta("sgdm", key=KEY))
+    assert "strongest terms:" not in report.render(tmp_path / "meta")

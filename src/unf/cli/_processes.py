@@ -31,7 +31,12 @@ _PATIENCE = 20
 _GRACE = 5
 """Seconds that the others have to end by themselves when one has failed."""
 _NO_CONTACT = "no contact with another process"
-_NOISE = re.compile(r"^\[Gloo\]|^\s+@\s+0x|^\*\*\* |^[EFIW]\d{4} |^#0x")
+_NOISE = re.compile(
+    r"^\[Gloo\]|^\s+@\s+0x|^\*\*\* |^[EFIW]\d{4} |^#0x|^\d+$|^=== Source Location Trace"
+    r"|^external/xla|^RPC: |^Additional GRPC error|^:UNAVAILABLE|^INTERNAL: Barrier"
+    r"|^Barrier result|^The tasks have crashed|^This suggests that the workers"
+)
+"""What JAX prints when processes lose each other, line by line."""
 _ENVIRONMENT = {
     "processes": "JAX_NUM_PROCESSES",
     "coordinator": "JAX_COORDINATOR_ADDRESS",
@@ -137,8 +142,8 @@ def _connect(count: int, coordinator: str, index: int) -> None:
 def _run_child(command: Command, name: str) -> int:
     try:
         return _run(command, name)
-    except jax.errors.JaxRuntimeError as error:
-        if out_of_memory(error):
+    except (jax.errors.JaxRuntimeError, ValueError) as error:  # the second since JAX 0.11
+        if out_of_memory(error) or (isinstance(error, ValueError) and "Gloo" not in str(error)):
             raise
         say(f"unf: {_NO_CONTACT} ({str(error).splitlines()[0][:200]})")
         sys.stderr.flush()

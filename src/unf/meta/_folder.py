@@ -20,6 +20,7 @@ Row = dict[str, float | int]
 """One line of the metrics."""
 COLUMNS: tuple[str, ...] = ("step", "loss", "gradient_norm", "lost", "alpha", "gamma", "beta")
 FORMAT = 1
+METRICS, OPTIMIZER = "metrics.csv", "optimizer.safetensors"
 _WHAT = "checkpoint of a meta-training"
 
 
@@ -48,13 +49,15 @@ def claim(folder: Path, config: dict[str, Any], *, resume: bool) -> Checkpoints:
     """
     checkpoints = Checkpoints(folder / "checkpoints", {"what": _WHAT, **config})
     file, jobs = folder / "config.json", checkpoints.descriptions()
-    if (file.exists() or jobs) and not resume:
+    begun = jobs or any((folder / name).exists() for name in (METRICS, OPTIMIZER))
+    if begun and not resume:
         raise MetaError(
             f"{folder}: there is a meta-training already; go on with --resume, or choose "
             "another folder with --out"
         )
     if file.exists() and not jobs:
-        jobs = [_described(file)]
+        known = _described(file)  # of a meta-training at least; if nothing came of it, it may go
+        jobs = [known] if begun else []
     for job in jobs:
         if differs := difference(job, {"what": _WHAT, **config}):
             raise MetaError(f"{folder}: this meta-training has {differs}")
@@ -103,9 +106,9 @@ def store(
     texts = [[f"{row[c]:.8g}" for c in COLUMNS] for row in rows]
     if is_first():
         lines = [",".join(line) for line in [list(COLUMNS), *texts]]
-        write_whole(folder / "metrics.csv", "\n".join(lines) + "\n")
+        write_whole(folder / METRICS, "\n".join(lines) + "\n")
         origin = {**config, "trained_steps": step, **provenance()}
-        save(folder / "optimizer.safetensors", taken_back(state.theta), **origin)
+        save(folder / OPTIMIZER, taken_back(state.theta), **origin)
     checkpoints.save(step, state, {"metrics": texts})
 
 

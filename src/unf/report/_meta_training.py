@@ -10,7 +10,8 @@ import numpy as np
 from .._arrays import read_arrays
 from ..experiments.lopt import title
 from ..meta import MetaTraining
-from ..optim import KINDS
+from ..nn import NFNLinear, UNFLinear
+from ..optim import KINDS, load
 from ..tasks import TASKS
 from ._charts import Axis, Chart
 from ._errors import ReportError
@@ -22,6 +23,7 @@ from ._section import (
     Section,
     again,
     charts,
+    coefficients,
     configuration,
     options,
     provenance,
@@ -64,6 +66,7 @@ def report_meta_training(folder: Path) -> Section:
             else "No run was lost.", class_="note"),
         _rows(metrics),
         weight_space(space),
+        coefficients({} if trouble else _layers(folder / "optimizer.safetensors")),
         configuration(config),
         provenance(origin),
         again(folder / "config.toml", _command(config, folder, finished),
@@ -167,6 +170,16 @@ def _optimizer(file: Path) -> tuple[dict[str, Any], Any, str]:
     origin = description.get("origin")
     known = origin if isinstance(origin, dict) else {}
     return known, read_space(description.get("space")), ""
+
+
+def _layers(file: Path) -> dict[str, UNFLinear]:
+    """The equivariant layer of an optimizer, if it has one."""
+    try:
+        head = load(file).head if file.exists() else None
+    except ValueError:
+        return {}
+    linear = head.linear if isinstance(head, NFNLinear) else head
+    return {"the last layer of f": linear} if isinstance(linear, UNFLinear) else {}
 
 
 def _command(config: Mapping[str, Any], folder: Path, finished: bool) -> list[str] | None:

@@ -9,6 +9,8 @@ import numpy as np
 
 from .._arrays import read_arrays
 from ..experiments.predict import METHODS, Report, Training
+from ..models import InvariantUNF, load_model
+from ..nn import UNFLinear
 from ..spec import WeightSpace
 from ._charts import Axis, Chart
 from ._errors import ReportError
@@ -21,6 +23,7 @@ from ._section import (
     Section,
     again,
     charts,
+    coefficients,
     configuration,
     options,
     provenance,
@@ -63,6 +66,7 @@ def report_predictor(file: Path) -> Section:
         _scores_table(report),
         _epochs_table(report.losses, report.valid_tau, report.seeds),
         weight_space(_space(file.parent) if own else None),
+        coefficients(_layers(file.parent) if own else {}),
         configuration(
             {
                 "method": report.method,
@@ -233,6 +237,18 @@ def _again(folder: Path | None, job: Mapping[str, Any], *, resume: bool) -> Html
     command += ["--include-diverged"] if job.get("include_diverged") else []
     words = "Go on with it" if resume else "Train them again"
     return again(file, command, f"{words}, where ZOO is the folder of the zoo:")
+
+
+def _layers(folder: Path) -> dict[str, UNFLinear]:
+    """The equivariant layers of the first predictor that can be read, if it has any."""
+    for file in sorted(folder.glob("model-*.safetensors")):
+        try:
+            model = load_model(file)
+        except (ValueError, OSError):
+            continue
+        backbone = model.backbone.layers if isinstance(model, InvariantUNF) else ()
+        return {f"{file.stem}, layer {i + 1}": layer for i, layer in enumerate(backbone)}
+    return {}
 
 
 def _space(folder: Path) -> WeightSpace | None:

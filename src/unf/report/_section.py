@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ..nn import UNFLinear
+from ..nn import picture as draw_layer
 from ..spec import SpecError, WeightSpace, picture
 from ._charts import Chart
 from ._html import Html, folded, join, table, tag
@@ -85,9 +87,19 @@ def weight_space(space: WeightSpace | None) -> Html:
     if count > _MOST_TENSORS:
         drawing = tag("p", f"Not drawn: more than {_MOST_TENSORS} tensors.")
     else:
-        said = 'role="img" aria-label="Tensors and the permutations that act on their axes"'
-        drawing = tag("div", Html(picture(space).replace('role="img"', said, 1)), class_="scroll")
+        drawing = tag("div", Html(picture(space)), class_="scroll")
     return folded(title, drawing)
+
+
+def coefficients(layers: Mapping[str, UNFLinear]) -> Html:
+    """What flows from which tensor to which in trained layers, drawn."""
+    drawn = [
+        join([tag("h4", name), tag("div", Html(draw_layer(layer)), class_="scroll")])
+        for name, layer in layers.items()
+        if len(layer.plan.in_space.leaves) <= _MOST_TENSORS
+    ]
+    note = tag("p", "Root mean square of the coefficients from each tensor, in columns, to each.")
+    return folded("Coefficients of its equivariant layers", note, *drawn) if drawn else Html()
 
 
 def read_space(description: Any) -> WeightSpace | None:
