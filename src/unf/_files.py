@@ -7,6 +7,8 @@ from pathlib import Path
 def write_whole(path: str | os.PathLike, data: str | bytes) -> None:
     """Write a file under another name, then give it its own; nothing is left behind on failure."""
     target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"{target}: there is no folder {target.parent}; make it first")
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
         with partial.open("wb") as file:

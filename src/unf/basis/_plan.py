@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from .._drawing import card, in_brief
-from ..spec import Block, SpecError, WeightSpace
+from ..spec import Block, SpecError, WeightSpace, check_is_space
 from ._views import (
     Labels,
     Step,
@@ -204,7 +204,10 @@ def make_plan(
     >>> make_plan(square), make_plan(square, minimal=True).num_terms
     (Plan(15 terms in 3 cores; 1 -> 1 leaves), 14)
     """
-    return _make_plan(space, space if out_space is None else out_space, minimal)
+    out_space = space if out_space is None else out_space
+    for each in (space, out_space):
+        check_is_space(each)
+    return _make_plan(space, out_space, minimal)
 
 
 @lru_cache(maxsize=256)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ..spec import Axis as SpecAxis
@@ -67,8 +68,22 @@ def infer(
       w1  [in] w1
       w2  w1 [out]
     """
+    if not callable(fn):
+        raise SpecError(
+            "the network comes first",
+            expected="infer(fn, params, *inputs), where fn(params, *inputs) is the network",
+            got=f"a {type(fn).__name__} in place of fn",
+        )
     leaves, treedef = flatten_params(params)
-    jaxpr, out_shapes = jax.make_jaxpr(fn, return_shape=True)(params, *args)
+    try:
+        jaxpr, out_shapes = jax.make_jaxpr(fn, return_shape=True)(params, *args)
+    except TypeError as error:
+        shapes = [jax.tree.map(jnp.shape, arg) for arg in args]
+        error.add_note(
+            f"unf.infer called fn(params, *inputs) with {len(args)} inputs, of shapes {shapes}; "
+            "does the network take these? See docs/your-own-network.md"
+        )
+        raise
     named: dict[str, Term] = {}
     parameters = [_parameter(i, path, shape) for i, (path, shape) in enumerate(leaves)]
     operands = [*parameters, *_arguments(args, inputs, named)]

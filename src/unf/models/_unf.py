@@ -173,7 +173,7 @@ class InvariantUNF(eqx.Module):
         norm: bool = False,
         products: int = 0,
         dropout: float = 0.0,
-        statistics: tuple[str, ...] = ("mean",),
+        statistics: str | tuple[str, ...] = ("mean",),
         keep_fixed: bool = False,
         raw_statistics: bool = False,
         minimal: bool = False,
@@ -213,7 +213,7 @@ class InvariantUNF(eqx.Module):
             minimal=minimal,
         )
         self.activation = self.backbone.activation
-        self.pool = InvariantPool(space, statistics=tuple(statistics), keep_fixed=keep_fixed)
+        self.pool = InvariantPool(space, statistics=statistics, keep_fixed=keep_fixed)
         self.raw_statistics = raw_statistics
         raw = num_statistics(space, in_channels) if raw_statistics else 0
         self.head = make_head(

@@ -96,5 +96,10 @@ class DeepSetLinear(eqx.Module):
 
 
 def _affine(x: Array, weight: Array, bias: Array | None) -> Array:
+    if x.shape[-1:] != weight.shape[:1]:
+        raise ValueError(
+            f"features have {x.shape[-1] if x.ndim else 'no'} channels, the layer was made for "
+            f"{weight.shape[0]}; stack as many trees with unf.nn.stack_channels"
+        )
     y = x @ weight
     return y if bias is None else y + jnp.broadcast_to(bias, y.shape)

@@ -123,10 +123,10 @@ class UNFLinear(eqx.Module):
             minimal: leave out terms that small axes make linearly dependent.
             dtype: of coefficients and bias.
         """
+        self.plan = make_plan(space, out_space, minimal=minimal)
         for name, size in {"in_channels": in_channels, "out_channels": out_channels}.items():
             if size < 1:
                 raise ValueError(f"{name} is {size}; expected at least 1")
-        self.plan = make_plan(space, out_space, minimal=minimal)
         self.in_channels, self.out_channels = in_channels, out_channels
         self.coefficients = init_coefficients(
             self.plan, in_channels, out_channels, key=key, dtype=dtype

@@ -34,7 +34,7 @@ class InvariantPool(eqx.Module):
         self,
         space: WeightSpace,
         *,
-        statistics: tuple[str, ...] = ("mean",),
+        statistics: str | tuple[str, ...] = ("mean",),
         keep_fixed: bool = False,
     ):
         """Make a pooling.
@@ -45,10 +45,11 @@ class InvariantPool(eqx.Module):
             keep_fixed: pool over permuted axes only, so that every index of the fixed ones
                 gives features of its own, as invariance allows.
         """
+        statistics = (statistics,) if isinstance(statistics, str) else tuple(statistics)
         unknown = [name for name in statistics if name not in STATISTICS]
         if unknown or not statistics:
             raise ValueError(f"statistics are {statistics}; expected some of {list(STATISTICS)}")
-        self.space, self.statistics, self.keep_fixed = space, tuple(statistics), keep_fixed
+        self.space, self.statistics, self.keep_fixed = space, statistics, keep_fixed
 
     def out_size(self, channels: int) -> int:
         """The length of the result for inputs with that many channels."""

@@ -55,8 +55,13 @@ def learned_optimizer(theta: Theta, *, scale: Any = 1.0) -> optax.GradientTransf
 
     Raises:
         SpecError: when parameters have other leaves or shapes than θ's weight space.
-        ValueError: when `update` is called without parameters.
+        ValueError: if `theta` is something else, or when `update` is called without parameters.
     """
+    if not isinstance(theta, Theta):
+        raise ValueError(
+            f"theta is {theta!r}; expected coefficients, from unf.optim.load(name or file), "
+            "unf.optim.init_theta or meta-training; see docs/learned-optimizers.md"
+        )
 
     def init(params: PyTree) -> LearnedState:
         _check(theta, params)

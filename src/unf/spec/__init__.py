@@ -2,6 +2,7 @@
 
 from ._blocks import Block, Label, base_name
 from ._errors import SpecError, SymmetryError
+from ._expect import check_is_space
 from ._grammar import (
     Axis,
     Concat,
@@ -37,6 +38,7 @@ __all__ = [
     "align",
     "axis_size",
     "base_name",
+    "check_is_space",
     "flatten_params",
     "format_axes",
     "format_path",

@@ -82,6 +82,12 @@ def permute(space: "WeightSpace", params: Any, permutation: Mapping[Any, Any]) -
 
     Leaves with none of the names stay as they are, and NumPy arrays NumPy arrays.
     """
+    if not isinstance(permutation, Mapping):
+        raise SpecError(
+            "this is no permutation of a weight space",
+            expected="indices by name, such as space.sample_permutation(key) draws",
+            got=f"a {type(permutation).__name__}",
+        )
     permutation = check(space, permutation)
     channels = any(
         np.ndim(array) > len(leaf.shape)

@@ -11,6 +11,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from ._blocks import base_name
 from ._errors import SpecError, SymmetryError
+from ._expect import check_is_space
 from ._group import indices_shape
 from ._space import WeightSpace
 from ._tree import format_path, returned_leaves
@@ -79,6 +80,7 @@ def verify(
         SymmetryError: naming the permutations that do, and where they act.
         SpecError: if the parameters are not arrays of this space.
     """
+    check_is_space(space)
     _check_arrays(space.flatten(params, channels=False), space)
     weights_key, rows_key = jax.random.split(key)
     with jax.enable_x64(True):
