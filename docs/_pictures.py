@@ -1,4 +1,4 @@
-"""Draw the pictures of "The idea in pictures": python docs/_pictures.py [FOLDER]."""
+"""Draw the documentation's pictures: python docs/_pictures.py [FOLDER]."""
 
 import sys
 from collections.abc import Sequence
@@ -187,6 +187,17 @@ def fifteen() -> str:
     return document(20 + 5 * step, 434, "The fifteen maps of a square matrix", parts)
 
 
+def terms() -> str:
+    """The terms of a layer from an MLP's weights to a score for each neuron."""
+    shapes = {"w0": (4, 16), "b0": (16,), "w1": (16, 2)}
+    spec = {"w0": "[in] hidden", "b0": "hidden", "w1": "hidden out"}
+    given = {name: jax.ShapeDtypeStruct(shape, "float32") for name, shape in shapes.items()}
+    scores = jax.ShapeDtypeStruct((16,), "float32")
+    space = unf.WeightSpace.from_spec(spec, given)
+    neurons = unf.WeightSpace.from_spec({"score": "hidden"}, {"score": scores})
+    return unf.basis.picture(unf.basis.make_plan(space, neurons))
+
+
 def main(folder: Path) -> None:
     """Write all pictures."""
     pictures = {
@@ -195,6 +206,9 @@ def main(folder: Path) -> None:
         "idea-equivariance": equivariance(),
         "idea-fifteen": fifteen(),
         "idea-term": term(),
+        "terms": terms(),
+        "coefficients": unf.nn.picture(unf.optim.load("unf-mlp-fashion-mnist").head),
+        "transformer": unf.spec.picture(spaces.transformer()),
     }
     for name, picture in pictures.items():
         (folder / f"{name}.svg").write_text(picture)

@@ -14,9 +14,10 @@ Number = int | float
 CHARACTER = 7.3
 """The width of a letter."""
 _STYLE = """\
+svg.unf{background:#fff;border-radius:8px}
 svg.unf text{font:12px ui-monospace,Menlo,Consolas,monospace;fill:#1f2328}
 svg.unf .box{fill:#f6f8fa;stroke:#8c959f}svg.unf .faint{fill:#656d76}
-@media(prefers-color-scheme:dark){svg.unf text{fill:#e6edf3}
+@media(prefers-color-scheme:dark){svg.unf{background:#0d1117}svg.unf text{fill:#e6edf3}
 svg.unf .box{fill:#161b22;stroke:#6e7681}svg.unf .faint{fill:#9198a1}}"""
 _CARD = "color-scheme:light dark;background:Canvas;color:CanvasText;overflow-x:auto;padding:4px"
 
