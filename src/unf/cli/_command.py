@@ -150,8 +150,6 @@ def make(command: type[C], given: Mapping[str, Any]) -> C:
     missing = [o.shown for o in options if o.required and o.name not in given]
     if missing:
         raise UsageError(f"the following arguments are required: {', '.join(missing)}")
-    given = {o.name: tuple(given[o.name]) if o.several and given[o.name] is not None
-             else given[o.name] for o in options if o.name in given}  # fmt: skip
     values = {**command.presets(given), **given}
     hints, fields = get_type_hints(command), {}
     try:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .._option import option
+from .._progress import say
 from ..data import DATASETS, TEXTS, UNITS, catalogue, prepare
 from ._command import Command
 from ._shared import print_json
@@ -32,6 +33,7 @@ class Prepare(Command):
 
     def run(self) -> int:
         """Prepare, and print where the file is."""
+        say(f"preparing {self.name} …")
         print(prepare(self.name, self.data, self.out, unit=self.unit, vocabulary=self.vocabulary))
         return 0
 

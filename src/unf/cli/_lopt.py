@@ -11,6 +11,7 @@ from typing import Any
 from .._devices import is_first
 from .._files import write_whole
 from .._option import option
+from .._progress import Progress
 from ..data import DataError
 from ..experiments.lopt import (
     GRIDS,
@@ -128,16 +129,18 @@ class Train(Command):
         """Compare the optimizer with the one that meta-training began with."""
         steps, data = self.training.horizon or task.horizon, task.data()
         start = first_theta(task, self.optimizer, self.training, seed=self.seed)
-        before, after = (
-            float(evaluate(task, data, learned_optimizer, x, seeds=range(5), horizon=steps)
-                  .last.mean())
-            for x in (start, theta)
-        )  # fmt: skip
+        losses = []
+        with Progress("fresh networks, before and after", 2, show=not self.quiet) as progress:
+            for x in (start, theta):
+                curves = evaluate(task, data, learned_optimizer, x, seeds=range(5), horizon=steps)
+                losses.append(float(curves.last.mean()))
+                progress.advance(1)
+        before, after = losses
         file = self.results() / "optimizer.safetensors"
         if self.json:
-            losses = {"loss_before": before, "loss_after": after, "horizon": steps}
+            found = {"loss_before": before, "loss_after": after, "horizon": steps}
             rate = {"trajectory_steps_per_second": pace.rate}
-            print_json({**losses, **rate, "optimizer": str(file)})
+            print_json({**found, **rate, "optimizer": str(file)})
             return
         print(f"loss of 5 fresh networks over the last tenth of {steps} steps:")
         print(f"  {before:.4f} with the optimizer that meta-training began with")

@@ -98,7 +98,11 @@ def understand(words: Sequence[str]) -> tuple[str, Command]:
     """
     found = vars(parser().parse_args(words))
     name, used, file = (found.pop(key) for key in ("_name", "_parser", "_config"))
-    given = {key: value for key, value in found.items() if value not in (None, [])}
+    given = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in found.items()
+        if value not in (None, [])  # positional ones that were not given
+    }
     stored = read_configuration(file, name, COMMANDS[name]) if file else {}
     try:
         return name, make(COMMANDS[name], stored | given)

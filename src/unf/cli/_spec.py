@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._option import option
+from .._progress import say
 from ..basis import count_terms
 from ..graph import infer
 from ..spec import WeightSpace, format_path, picture, verify
@@ -50,6 +51,7 @@ class Spec(Command):
         space = infer(fn, params, *inputs, inputs=self.inputs, outputs=self.outputs)
         problem, report = False, ""
         if self.verify:
+            say(f"running the network with {len(space.sizes)} permutations …")
             problem, report = _verified(fn, params, inputs, space, self.seed)
         if self.json:
             verified = {"verified": not problem, "report": report} if self.verify else {}

@@ -63,12 +63,15 @@ class Build(Command):
 
 def build_with(recipe: type[Recipe]) -> type[Build]:
     """The command that builds zoos of one recipe, which has the recipe's options."""
-    summary = (recipe.__doc__ or "").partition("\n")[0]
+    summary, name = (recipe.__doc__ or "").partition("\n")[0], recipe.name
+    examples = f"  unf zoo build {name} --models 64 --out out/{name}\n"
+    if name in Build.examples:
+        examples = Build.examples
     return dataclasses.make_dataclass(
         f"Build{recipe.__name__}",
         [("recipe", recipe, group("the recipe"))],
         bases=(Build,),
-        namespace={"__doc__": summary},
+        namespace={"__doc__": summary, "examples": examples},
         frozen=True,
         kw_only=True,
     )
