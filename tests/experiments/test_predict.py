@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+import sys
 
 import jax
 import numpy as np
@@ -242,3 +243,11 @@ def test_training_mistakes(options, message):
 def test_unknown_method(zoo, tmp_path):
     with pytest.raises(predict.PredictError, match="unknown method 'cnn'; expected one of"):
         predict.train(zoo, "cnn", tmp_path)
+
+
+def test_a_missing_extra_is_said_before_anything_is_trained(zoo, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
+    message = r"scikit-learn.* is missing; run: pip install .*\[zoo\]"
+    with pytest.raises(predict.PredictError, match=message):
+        predict.train(zoo, "statnn", tmp_path / "out", show_progress=False)
+    assert not (tmp_path / "out").exists()

@@ -32,7 +32,7 @@ from .._scores import kendall_tau, r_squared, standard_error, summary
 from ._batches import Split, labels, load_examples, split_models, to_device
 from ._fit import Fit, fit, predict
 from ._methods import METHODS, PredictError, Predictor, Training
-from ._settings import settings_tau
+from ._settings import boosted_trees, settings_tau
 
 MODELS = "model-{}.safetensors"
 _ARRAYS = dict.fromkeys(("tau", "r2", "valid_tau", "losses", "predicted", "true"), float)
@@ -144,6 +144,7 @@ def train(
         raise PredictError(f"unknown method {method!r}; expected one of {list(METHODS)}")
     if seeds < 1 or seed < 0:
         raise PredictError(f"seeds is {seeds} and seed {seed}; expected at least 1 and 0")
+    boosted_trees()  # to know now if they are missing, not when all is trained
     started = time.perf_counter()
     training = training or Training(**METHODS[method].defaults)
     folder = Path(out)
