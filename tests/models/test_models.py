@@ -184,3 +184,15 @@ def test_mistakes_in_sizes():
         model(random_features(SPACE, 2, key=KEY))
     with pytest.raises(ValueError, match="mlp_layers is 0; expected at least 1"):
         InvariantUNF(SPACE, 1, 1, mlp_layers=0, key=KEY)
+
+
+def test_an_invariant_model_is_backbone_activation_pooling_and_mlp():
+    """§4.1; without the activation, pooling would see only linear functions of the last layer."""
+    model = InvariantUNF(SPACE, 1, 2, key=KEY, num_layers=1, mlp_width=8, activation="gelu")
+    x = random_features(SPACE, 1, key=KEY)
+    (layer,) = model.backbone.layers
+    pooled = [
+        jnp.mean(jax.nn.gelu(leaf), range(leaf.ndim - 1)) for leaf in jax.tree.leaves(layer(x))
+    ]
+    expected = model.head(jnp.concatenate(pooled))
+    np.testing.assert_allclose(model(x), expected, rtol=1e-5, atol=1e-6)
