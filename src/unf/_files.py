@@ -9,6 +9,8 @@ def write_whole(path: str | os.PathLike, data: str | bytes) -> None:
     target = Path(path)
     if not target.parent.is_dir():
         raise FileNotFoundError(f"{target}: there is no folder {target.parent}; make it first")
+    if target.is_dir():
+        raise IsADirectoryError(f"{target}: a folder; name a file")
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
         with partial.open("wb") as file:

@@ -17,6 +17,7 @@ from unf.cli import main
 from unf.cli._command import Command, OptionError, UsageError, group, make, options_of
 from unf.cli._configuration import as_toml, read_configuration
 from unf.cli._main import COMMANDS, understand
+from unf.zoo import Zoo
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,7 +94,7 @@ def test_where_values_come_from(tmp_path):
 @given(
     cake=st.sampled_from(["plum", "poppy"]),
     layers=st.lists(st.integers(-(2**40), 2**40)).map(tuple),
-    out=st.none() | st.text(st.characters(exclude_categories=["Cs"])).map(Path),
+    out=st.none() | st.text(st.characters(exclude_categories=["Cs"])).map(Path("/").joinpath),
     heat=st.floats(0, allow_nan=False),
 )
 def test_a_configuration_is_read_as_it_was_written(cake, layers, out, heat, tmp_path_factory):
@@ -115,6 +116,11 @@ def test_a_configuration_is_read_as_it_was_written(cake, layers, out, heat, tmp_
         ("layers = 3", "layers is 3; expected a list of int"),
         ("layers = [1, true]", "expected a list of int"),
         ("heat = true", "heat is True; expected float"),
+        ("heat = false", "heat is False; expected float"),
+        ("heat = 1\n[oven]\nheat = 2", "heat is there twice"),
+        ("[stove]\nheat = 2", "no option 'stove'"),
+        ("[oven.door]\nheat = 2", "no option 'door'"),
+        ("heat = 2026-11-15", "expected float"),
         ('hurry = "yes"', "hurry is 'yes'; expected bool"),
     ],
 )
@@ -131,7 +137,8 @@ def test_configurations_that_do_not_serve(text, message, tmp_path):
 def test_every_run_can_be_written_down(name, tmp_path):
     needed = {"task": "mlp", "optimizer": "unf", "method": "unf-plus"}
     options = {o.name: o for o in options_of(COMMANDS[name])}
-    given = {n: needed.get(n) or Path("somewhere") for n, o in options.items() if o.required}
+    given = {n: needed.get(n) or Path("/somewhere") for n, o in options.items() if o.required}
+    given |= {"out": Path("/there")} if "out" in options else {}
     command = make(COMMANDS[name], given)
     path = tmp_path / "config.toml"
     path.write_text(as_toml(command, name, path))
@@ -171,12 +178,66 @@ def test_a_run_is_repeated_from_what_it_wrote_down(tmp_path, capsys):
     assert tomllib.loads(config.read_text())["recipe"]["hidden"] == 2
     again = ["zoo", "build", "tiny-rnn", "--config", str(config), "--out", str(tmp_path / "b")]
     assert main([*again, "--quiet"]) == 0
-    for file in (tmp_path / "a").rglob("c/*"):
+    files = [f for f in (tmp_path / "a").rglob("*") if f.is_file() and f != config]
+    assert len(files) > 20, "weights, measurements, choices"
+    for file in files:
         other = tmp_path / "b" / file.relative_to(tmp_path / "a")
-        assert not file.is_file() or file.read_bytes() == other.read_bytes()
+        assert file.read_bytes() == other.read_bytes(), file
     capsys.readouterr()
     assert main([*again, "--quiet"]) == 1, "refused, since there is one"
     assert "there is a zoo already" in capsys.readouterr().err
+
+
+def test_what_is_written_down_is_settled_and_found_from_anywhere(tmp_path, monkeypatch, capsys):
+    """What was left open is there, with the values that were used; paths are absolute."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("UNF_DATA", raising=False)
+    words = "zoo build tiny-rnn --models 2 --hidden 2 --digits 1 --steps 1 --problems 2".split()
+    assert main([*words, "--batch-sizes", "2", "--out", "a.zoo", "--quiet"]) == 0
+    written = tomllib.loads((tmp_path / "a.zoo" / "config.toml").read_text())
+    assert written["out"] == str(tmp_path / "a.zoo")
+    assert written["chunk"] == Zoo(tmp_path / "a.zoo").store.chunk
+    assert written["recipe"]["dtype"] == "float32"
+    words = ["lopt", "eval", "--task", "mlp", "--baselines", "adam", "--seeds", "1", "--horizon"]
+    assert main([*words, "10", "--out", "r.toml", "--quiet"]) == 0
+    assert (tmp_path / "r.toml").read_text().startswith("{"), "the comparison itself"
+    written = tomllib.loads((tmp_path / "r.toml.config.toml").read_text())
+    assert (written["setting"]["dataset"], written["setting"]["batch_size"]) == ("digits", 128)
+
+
+def test_what_people_wrote_is_kept(tmp_path, capsys):
+    words = "zoo build tiny-rnn --models 2 --hidden 2 --digits 1 --steps 1 --problems 2".split()
+    (tmp_path / "config.toml").write_text("# mine\nseed = 3\nbatch_sizes = [2]\n")
+    config = ["--config", str(tmp_path / "config.toml")]
+    assert main([*words, *config, "--out", str(tmp_path), "--quiet"]) == 0
+    assert (tmp_path / "config.toml").read_text().startswith("# mine")
+    assert "is your own, and stays as it is" in capsys.readouterr().err
+
+
+def test_a_run_that_is_refused_leaves_nothing(tmp_path):
+    words = ["predict", "train", "--zoo", "nowhere", "--method", "unf", "--out"]
+    assert main([*words, str(tmp_path / "x" / "y")]) == 1
+    assert not (tmp_path / "x" / "y").exists()
+
+
+def test_another_method_brings_its_own_training(tmp_path):
+    """A file has all settings; those that came from its method go with it, others stay."""
+    words = ["predict", "train", "--zoo", "z", "--method", "unf-plus", "--batch-size", "4"]
+    name, plus = understand(words)
+    path = tmp_path / "config.toml"
+    path.write_text(as_toml(plus, name, path))
+    again = ["predict", "train", "--config", str(path)]
+    assert understand(again)[1].training == plus.training
+    paper = understand([*again, "--method", "unf"])[1].training
+    assert paper == dataclasses.replace(understand([*words[:5], "unf"])[1].training, batch_size=4)
+    path.write_text(as_toml(understand([*words[:5], "unf"])[1], name, path))
+    assert understand([*again, "--method", "unf-plus"])[1].training.epochs == 12
+
+
+def test_flags_of_a_file_can_be_undone(tmp_path):
+    (tmp_path / "x.toml").write_text('task = "mlp"\noptimizer = "unf"\nsmall = true\n')
+    words = ["lopt", "train", "--config", str(tmp_path / "x.toml")]
+    assert understand(words)[1].small and not understand([*words, "--no-small"])[1].small
 
 
 def test_completion(tmp_path, capsys):

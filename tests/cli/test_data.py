@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from unf.cli._main import understand
-from unf.data import DataError, load_text
+from unf.data import load_text
 
 
 @pytest.fixture(autouse=True)
@@ -72,8 +72,9 @@ def test_info_on_damaged_files(folder, capsys):
 
 
 def test_mistakes(tmp_path, capsys):
-    with pytest.raises(DataError, match="unknown dataset 'mnist'"):
+    with pytest.raises(SystemExit, match="2"):
         run("prepare", "mnist", "--data", tmp_path, "--out", tmp_path)
+    assert "invalid choice: 'mnist' (choose from 'cifar10'" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         run("prepare", "lm1b", "--data", tmp_path)
     assert "required: --out" in capsys.readouterr().err
@@ -83,5 +84,5 @@ def test_help_names_datasets_and_defaults(capsys):
     with pytest.raises(SystemExit, match="0"):
         run("prepare", "--help")
     printed = capsys.readouterr().out
-    assert "cifar10, fashion-mnist, lm1b, python-docs" in printed
+    assert "{cifar10,fashion-mnist,lm1b,python-docs}" in printed
     assert "(default: 4096)" in printed

@@ -200,7 +200,9 @@ def test_a_training_and_a_stopped_one_can_be_reported(trained, tmp_path):
 
 def test_results_of_an_earlier_run_are_removed(zoo, trained, tmp_path):
     shutil.copytree(trained[0], tmp_path / "out")
-    _train(zoo, "statnn", tmp_path / "out", seeds=1)
+    with pytest.raises(predict.PredictError, match="there is a predictor's training already"):
+        _train(zoo, "statnn", tmp_path / "out", seeds=1)
+    _train(zoo, "statnn", tmp_path / "out", seeds=1, overwrite=True)
     assert sorted(path.name for path in (tmp_path / "out").glob("*")) == [
         "checkpoints",
         "model-0.safetensors",

@@ -239,7 +239,7 @@ def test_commands_are_only_shown_if_every_word_is_known(meta_folder, tmp_path):
 def test_options_beside_a_run_are_shown_as_they_are(meta_folder, comparison_file, tmp_path):
     shutil.copytree(meta_folder, tmp_path / "meta")
     shutil.copy(comparison_file, tmp_path / "mlp.json")
-    for file in (tmp_path / "meta" / "config.toml", tmp_path / "mlp.toml"):
+    for file in (tmp_path / "meta" / "config.toml", tmp_path / "mlp.json.config.toml"):
         file.write_text('command = "x"\n[training]\nsteps = 3\n')
     for path in (tmp_path / "meta", tmp_path / "mlp.json"):
         assert 'command = "x"\n[training]\nsteps = 3\n' in check(report.render(path)).words

@@ -30,6 +30,7 @@ class Command(ABC):
     """What somebody asks for. The docstring's first line is its help."""
 
     examples: ClassVar[str] = ""
+    results_are_a_file: ClassVar[bool] = False
 
     @abstractmethod
     def run(self) -> int:
@@ -41,8 +42,12 @@ class Command(ABC):
         return {}
 
     def results(self) -> Path | None:
-        """The folder or file that gets results; the configuration is written beside them."""
+        """The folder that gets results, or the file; the configuration is written beside them."""
         return None
+
+    def settled(self) -> "Command":
+        """This command with what it left open: what was found here, once it has run."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -74,8 +79,10 @@ class Option:
     @property
     def shown(self) -> str:
         """Its name as people type it."""
-        names = self.field.metadata.get("names", (f"--{self.name.replace('_', '-')}",))
-        return self.name.upper() if self.field.metadata.get("positional") else names[0]
+        about = self.field.metadata
+        if about.get("positional"):
+            return about.get("metavar", self.name.upper())
+        return about.get("names", (f"--{self.name.replace('_', '-')}",))[0]
 
     def read(self, text: str) -> Any:
         """The value that is meant by a word of the command line."""
@@ -91,7 +98,7 @@ class Option:
         """
         stored = {float: (int, float), Path: (str,)}.get(self.kind, (self.kind,))
         values = value if self.several and isinstance(value, list) else [value]
-        fits = [isinstance(x, stored) and (bool in stored or x is not True) for x in values]
+        fits = [isinstance(x, stored) and (isinstance(x, bool) == (bool in stored)) for x in values]
         if not all(fits) or self.several != isinstance(value, list):
             kind = f"a list of {self.kind.__name__}" if self.several else self.kind.__name__
             raise OptionError(f"{self.name} is {value!r}; expected {kind}")

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from .._option import option
 from ..basis import cost_report, make_plan, picture
-from ..graph import infer
 from ._command import Command
-from ._load import load_example
+from ._load import infer_example
 from ._shared import print_json
 
 
@@ -46,8 +45,7 @@ class Cost(Command):
 
     def run(self) -> int:
         """Print the report, part by part."""
-        fn, params, inputs = load_example(self.target)
-        space = infer(fn, params, *inputs)
+        *_, space = infer_example(self.target)
         report = cost_report(
             space.relax() if self.relax else space,
             *self.channels,

@@ -22,7 +22,7 @@ class Prepare(Command):
   unf data prepare fashion-mnist --data downloads --out prepared
   unf data prepare lm1b --unit subwords --vocabulary 4096 --data downloads --out prepared
 """
-    name: str = option(help=", ".join(NAMES), positional=True)
+    name: str = option(help="which dataset", positional=True, choices=NAMES)
     data: Path | None = option(
         None, "where the official files are; by default what UNF_DATA names",
         names=FOLDER, metavar="DIR",

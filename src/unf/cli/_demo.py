@@ -15,6 +15,7 @@ class Demo(Command):
     """Predict how accurate small networks are, from their weights alone."""
 
     examples = "  unf demo                      (two CPU cores, a minute)\n"
+    results_are_a_file = True
     networks: int = option(Config.networks, "how many networks to train")
     repeats: int = option(Config.repeats, "training runs of each predictor")
     seed: int = option(Config.seed, "of everything random")

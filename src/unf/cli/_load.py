@@ -3,13 +3,37 @@
 import importlib
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import jax
+
+from ..graph import infer
+from ..spec import WeightSpace
+
 
 class TargetError(Exception):
     """What was named on the command line cannot be used."""
+
+
+def infer_example(target: str, **options: Any) -> tuple[Any, Any, tuple, WeightSpace]:
+    """An example and the weight space of its network.
+
+    Raises:
+        TargetError: if the network cannot be run with these inputs; says in which line.
+    """
+    fn, params, inputs = load_example(target)
+    try:
+        return fn, params, inputs, infer(fn, params, *inputs, **options)
+    except TypeError as error:
+        ours = (str(Path(__file__).parents[1]), str(Path(jax.__file__).parent))
+        frames = [f for f in traceback.extract_tb(error.__traceback__)
+                  if not f.filename.startswith(ours)]  # fmt: skip
+        where = f" in line {frames[-1].lineno} of {frames[-1].filename}" if frames else ""
+        notes = "\n".join(getattr(error, "__notes__", ()))
+        raise TargetError(f"{target}: the network fails{where}: {error}\n{notes}") from error
 
 
 def load_example(target: str) -> tuple[Any, Any, tuple]:
@@ -36,7 +60,7 @@ def load_example(target: str) -> tuple[Any, Any, tuple]:
     try:
         returned = example()
     except TypeError as error:
-        if "required positional argument" not in str(error):
+        if "required" not in str(error) or "argument" not in str(error):
             raise
         raise TargetError(f"{target} wants arguments ({error}): {remedy}") from error
     if not isinstance(returned, tuple) or len(returned) < 2 or not callable(returned[0]):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,27 +40,44 @@ class TaskOptions:
 
     task: str = option(help="what networks learn", choices=tuple(TASKS))
     dataset: str = option("auto", "auto: the paper's; a built-in one if no folder is named")
-    data: str | None = option(None, "by default what UNF_DATA names", names=FOLDER, metavar="DIR")
+    data: Path | None = option(None, "by default what UNF_DATA names", names=FOLDER, metavar="DIR")
     batch_size: int | None = option(None, "by default the paper's")
     dtype: str | None = option(None, "of convolutions; by default bfloat16 on accelerators")
     vocabulary: int | None = option(None, "subwords; by default 4096")
 
+    def settled(self) -> "TaskOptions":
+        """With what the task is made of here."""
+        task, _ = self._make()
+        folder = os.environ.get("UNF_DATA")
+        fields = {field.name for field in dataclasses.fields(task)}
+        known = {
+            name: getattr(task, name)
+            for name in ("dataset", "batch_size", "dtype", "vocabulary")
+            if name in fields
+        }
+        return dataclasses.replace(
+            self, data=self.data or (Path(folder) if folder else None), **known
+        )
+
     def make(self) -> Any:
         """The task; says on standard error which data it has."""
+        task, about = self._make()
+        print(about, file=sys.stderr)
+        return task
+
+    def _make(self) -> tuple[Any, str]:
         given = {name: getattr(self, name) for name in ("batch_size", "dtype", "vocabulary")}
         try:
-            task, about = make_task(
+            return make_task(
                 self.task,
                 dataset=self.dataset,
-                folder=self.data,
+                folder=self.data and str(self.data),
                 **{name: value for name, value in given.items() if value is not None},
             )
         except DataError:
             raise
         except ValueError as error:
             raise OptionError(str(error)) from error
-        print(about, file=sys.stderr)
-        return task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +113,10 @@ class Train(Command):
         """The folder of the optimizer."""
         name = f"{self.setting.task}-{self.optimizer}" + ("-small" if self.small else "")
         return self.out or Path("out/lopt") / name
+
+    def settled(self) -> "Train":
+        """With the data that were found."""
+        return dataclasses.replace(self, setting=self.setting.settled())
 
     def run(self) -> int:
         """Meta-train, then train fresh networks with what came of it."""
@@ -175,6 +197,7 @@ class Eval(Command):
     examples = """\
   unf lopt eval --task mlp out/lopt/mlp-unf out/lopt/mlp-sgdm --out out/mlp.json
 """
+    results_are_a_file = True
     optimizers: tuple[str, ...] = option(
         (), f"folder of a meta-training, file, or one of {', '.join(trained())}",
         positional=True, metavar="OPTIMIZER",
@@ -207,6 +230,10 @@ class Eval(Command):
     def results(self) -> Path:
         """The comparison's file."""
         return self.out or Path("out") / f"{self.setting.task}.json"
+
+    def settled(self) -> "Eval":
+        """With the data that were found."""
+        return dataclasses.replace(self, setting=self.setting.settled())
 
     def run(self) -> int:
         """Train, write the comparison, print a table."""

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from .._version import __version__
 from ..data import DataError
@@ -23,7 +24,7 @@ from . import (
     _spec,
     _zoo,
 )
-from ._command import Command, OptionError, UsageError, make
+from ._command import Command, OptionError, UsageError, make, options_of
 from ._configuration import read_configuration
 from ._load import TargetError
 from ._parser import Parser, make_parser
@@ -52,12 +53,13 @@ MENDABLE = (
 """Errors whose message is all that is needed; others keep their traceback."""
 _EPILOG = """\
 Every command has --help with examples, and --config FILE for its options. What takes long shows
-its progress on standard error, can be stopped, and goes on with --resume.
+its progress on standard error. Zoos, predictors and meta-trainings can be stopped, and go on with
+--resume; unf reproduce goes on when it is called again.
 
 exit codes:
   0    done
-  1    failed, or what was to be checked is not as it should be; the message says why
-  2    the command line is wrong
+  1    failed: a value that does not serve, a file that is missing, a check that found something
+  2    the command line cannot be understood
   130  stopped with Ctrl-C
 """
 
@@ -90,6 +92,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
+def _without_presets(
+    command: type[Command], stored: dict[str, Any], given: dict[str, Any]
+) -> dict[str, Any]:
+    """What a file says, but for presets of an option that is now another, such as the method."""
+    before, now = command.presets(stored), command.presets(stored | given)
+    if before == now:
+        return stored
+    usual = {o.name: before.get(o.name, o.field.default) for o in options_of(command)}
+    changed = {*before, *now}
+    return {k: v for k, v in stored.items() if k not in changed or v != usual[k]}
+
+
 def understand(words: Sequence[str]) -> tuple[str, Command]:
     """The command that is meant by words, and its name; ends the program where they are wrong.
 
@@ -105,6 +119,6 @@ def understand(words: Sequence[str]) -> tuple[str, Command]:
     }
     stored = read_configuration(file, name, COMMANDS[name]) if file else {}
     try:
-        return name, make(COMMANDS[name], stored | given)
+        return name, make(COMMANDS[name], _without_presets(COMMANDS[name], stored, given) | given)
     except UsageError as error:
         return used.error(str(error))

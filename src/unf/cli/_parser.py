@@ -62,8 +62,8 @@ def make_parser(
             if family not in places:
                 above = places[" ".join(words[: depth - 1])]
                 text = families[family]
-                members = [kind for other, kind in commands.items() if other.startswith(family)]
-                examples = dict.fromkeys(kind.examples for kind in members)
+                members = [c for other, c in commands.items() if other.startswith(f"{family} ")]
+                examples = dict.fromkeys(member.examples for member in members)
                 one = above.add_parser(
                     words[depth - 1], help=text, description=_sentence(text),
                     epilog=_examples("".join(examples)),
@@ -122,7 +122,8 @@ def _add_option(place: Any, option: Option) -> None:
         names = about.get("names", (option.shown,))
         words["dest"] = option.name
     if option.kind is bool:
-        words["action"] = "store_true"
+        undone = not about.get("passing")  # what a file says
+        words["action"] = argparse.BooleanOptionalAction if undone else "store_true"
     else:
         words |= {"type": _named(option), "metavar": _metavar(option)}
         words |= {"choices": about["choices"]} if "choices" in about else {}

@@ -34,6 +34,7 @@ class Train(Command):
     )
     include_diverged: bool = option(False, "use models with NaN weights, as zeros")
     resume: bool = option(False, "go on after the last epoch of a stopped run", passing=True)
+    overwrite: bool = option(False, "replace an earlier training in the folder", passing=True)
     json: bool = option(False, "print result.json", passing=True)
     quiet: bool = option(False, "show no progress", passing=True)
     training: predict.Training = group("training (defaults: the paper's; unf-plus has its own)")
@@ -42,7 +43,7 @@ class Train(Command):
     @classmethod
     def presets(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """What the method trains with."""
-        return predict.METHODS[given["method"]].defaults
+        return predict.METHODS[given["method"]].defaults if "method" in given else {}
 
     def results(self) -> Path:
         """The folder of the predictors."""
@@ -62,6 +63,7 @@ class Train(Command):
             sizes=self.split,
             include_diverged=self.include_diverged,
             resume=self.resume,
+            overwrite=self.overwrite,
             show_progress=not self.quiet,
         )
         if not is_first():

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from math import inf
 from typing import IO, Any
@@ -22,7 +23,7 @@ from .._devices import is_first, out_of_memory, wait_for_all
 from .._option import option
 from .._progress import say
 from ._command import Command, OptionError
-from ._configuration import write_configuration
+from ._configuration import recorded
 from ._shared import INTERRUPTED
 
 _CHILD = "UNF_CHILD_OF"
@@ -93,11 +94,9 @@ def run_job(name: str, command: Command, arguments: Sequence[str]) -> int:
 
 
 def _run(command: Command, name: str) -> int:
-    """Do it, and write its configuration beside what came of it."""
-    code = command.run()
-    if code in (0, INTERRUPTED) and command.results() is not None and is_first():
-        write_configuration(command, name)
-    return code
+    """Do it, and write its configuration beside what comes of it."""
+    with recorded(command, name) if is_first() else nullcontext():
+        return command.run()
 
 
 def _given(options: Processes, name: str) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .._option import option
+from .._progress import say
 from ..data import DataError
 from ..experiments import figure2, table1, table2
 from ..meta import MetaError
@@ -56,11 +57,12 @@ class Table1(Command):
 class Table2(Command):
     """Count the parameters of learned optimizers."""
 
-    examples = "  unf reproduce table2               (seconds)\n"
+    examples = "  unf reproduce table2               (two CPU cores, half a minute)\n"
     json: bool = option(False, "for scripts", passing=True)
 
     def run(self) -> int:
         """Make every optimizer, print the table."""
+        say("making every optimizer …")
         rows = table2.run()
         if self.json:
             print_json([dataclasses.asdict(row) for row in rows])
@@ -86,7 +88,7 @@ class Figure2(Command):
         None, "meta-steps: a number, or by task as mlp=50000,cnn=1000; by default the paper's",
         metavar="N",
     )  # fmt: skip
-    data: str | None = option(
+    data: Path | None = option(
         None, "by default what UNF_DATA names, or what needs no files", names=FOLDER, metavar="DIR"
     )
     out: Path | None = option(None, "for results; by default out/figure2", metavar="DIR")
@@ -106,7 +108,7 @@ class Figure2(Command):
                 tasks=self.tasks,
                 steps=_steps(self.steps, self.tasks),
                 small=self.small,
-                folder=self.data,
+                folder=self.data and str(self.data),
                 seed=self.seed,
                 seeds=self.seeds,
                 announce=lambda text: print(text, file=sys.stderr),

@@ -12,10 +12,9 @@ import numpy as np
 from .._option import option
 from .._progress import say
 from ..basis import count_terms
-from ..graph import infer
 from ..spec import WeightSpace, format_path, picture, verify
 from ._command import Command
-from ._load import load_example
+from ._load import infer_example
 from ._shared import print_json
 
 
@@ -47,11 +46,12 @@ class Spec(Command):
 
     def run(self) -> int:
         """Print the specification; 1 if it was to be verified and is not a symmetry."""
-        fn, params, inputs = load_example(self.target)
-        space = infer(fn, params, *inputs, inputs=self.inputs, outputs=self.outputs)
+        fn, params, inputs, space = infer_example(
+            self.target, inputs=self.inputs, outputs=self.outputs
+        )
         problem, report = False, ""
         if self.verify:
-            say(f"running the network with {len(space.sizes)} permutations …")
+            say(f"running the network, permuted in each of {', '.join(space.sizes) or 'no ways'} …")
             problem, report = _verified(fn, params, inputs, space, self.seed)
         if self.json:
             verified = {"verified": not problem, "report": report} if self.verify else {}

@@ -14,17 +14,20 @@ from ._command import Command, group
 from ._processes import Processes
 from ._shared import INTERRUPTED, print_json, require
 
+_EXAMPLES = {
+    "tiny-rnn": """\
+  unf zoo build tiny-rnn --models 256 --hidden 16 --digits 1 --steps 500 --batch-sizes 32,64,128 \\
+      --out out/zoo                                    (two CPU cores, two minutes)
+  unf zoo build tiny-rnn --models 10000 --seed 0 --out out/tiny-rnn      (a GPU, ten minutes)
+  unf zoo build tiny-rnn --models 10000 --seed 0 --out out/tiny-rnn --resume
+""",
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Build(Command):
     """Train networks and store them."""
 
-    examples = """\
-  unf zoo build tiny-rnn --models 256 --hidden 16 --digits 1 --steps 500 --batch-sizes 32,64,128 \\
-      --out out/zoo                                    (two CPU cores, two minutes)
-  unf zoo build tiny-rnn --models 10000 --seed 0 --out out/tiny-rnn      (a GPU, ten minutes)
-  unf zoo build tiny-rnn --models 10000 --seed 0 --out out/tiny-rnn --resume
-"""
     recipe: Recipe = group("the recipe")
     models: int = option(10_000, "how many networks")
     seed: int = option(0, "of everything random")
@@ -38,6 +41,14 @@ class Build(Command):
     def results(self) -> Path:
         """The zoo's folder."""
         return self.out
+
+    def settled(self) -> "Build":
+        """With the chunk and the type of numbers that the zoo has."""
+        if not (self.out / "zarr.json").exists():
+            return self
+        zoo = Zoo(self.out)
+        recipe = self.recipe.resolved(like=zoo.config)
+        return dataclasses.replace(self, recipe=recipe, chunk=zoo.store.chunk)
 
     def run(self) -> int:
         """Build, and describe what was built."""
@@ -64,14 +75,12 @@ class Build(Command):
 def build_with(recipe: type[Recipe]) -> type[Build]:
     """The command that builds zoos of one recipe, which has the recipe's options."""
     summary, name = (recipe.__doc__ or "").partition("\n")[0], recipe.name
-    examples = f"  unf zoo build {name} --models 64 --out out/{name}\n"
-    if name in Build.examples:
-        examples = Build.examples
+    usual = f"  unf zoo build {name} --models 64 --out out/{name}\n"
     return dataclasses.make_dataclass(
         f"Build{recipe.__name__}",
         [("recipe", recipe, group("the recipe"))],
         bases=(Build,),
-        namespace={"__doc__": summary, "examples": examples},
+        namespace={"__doc__": summary, "examples": _EXAMPLES.get(name, usual)},
         frozen=True,
         kw_only=True,
     )
@@ -94,14 +103,15 @@ class Info(Command):
     def run(self) -> int:
         """Print it; 1 if something is damaged."""
         zoo = Zoo(self.zoo)
-        damage = zoo.damage() if self.check else []
-        if damage:
-            print("\n".join([*(why for _, why in damage), f"{len(damage)} damaged chunks"]))
-            return 1
+        damage = [why for _, why in zoo.damage()] if self.check else []
         if self.json:
-            print_json(zoo.summary())
+            print_json(zoo.summary() | ({"damage": damage} if self.check else {}))
         else:
-            print(zoo.describe())
+            print(
+                "\n".join([*damage, f"{len(damage)} damaged chunks"]) if damage else zoo.describe()
+            )
+        if damage:
+            return 1
         if self.check and not self.json:
             print("every chunk can be read")
         if self.csv:

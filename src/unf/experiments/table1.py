@@ -136,6 +136,7 @@ def _report(
         training=training,
         seeds=seeds,
         sizes=setting.sizes,
+        overwrite=True,
         show_progress=show_progress,
     )
 

@@ -15,7 +15,7 @@ from ._read import read_json, read_text
 from ._scales import drawable
 from ._section import Section, again, charts, configuration, provenance, short
 
-_MOST = 24
+_MOST = 100
 
 
 def report_comparison(file: Path) -> Section:
@@ -47,7 +47,7 @@ def report_comparison(file: Path) -> Section:
             }
         ),
         provenance(record),
-        again(file.with_suffix(".toml"), None, ""),
+        again(file.with_name(f"{file.name}.config.toml"), None, ""),
     ]
     kind = f"optimizers compared on {short(comparison.task)}"
     return Section(file.stem, kind, _statement(comparison, ranked), join(body))

@@ -33,7 +33,7 @@ from ._section import (
 )
 
 WHAT = "checkpoint of a predictor training"
-_MOST_SEEDS = 50
+_MOST_SEEDS = 500
 
 
 def report_predictor(file: Path) -> Section:
@@ -95,14 +95,15 @@ def report_unfinished(folder: Path) -> Section:
     about = _last_checkpoint(folder / "checkpoints")
     job, notes = about.get("job"), about.get("notes")
     try:
-        assert isinstance(job, dict) and isinstance(notes, dict)
+        if not isinstance(job, dict) or not isinstance(notes, dict):
+            raise ValueError("no description of a training")
         seeds = [int(seed) for seed in job["seeds"]]
         shape = (-1, len(seeds))
         losses, taus = (np.array(notes[x], float).reshape(shape) for x in ("losses", "taus"))
         method, epochs = str(job["method"]), int(job["training"]["epochs"])
         if not 0 < len(seeds) <= _MOST_SEEDS or len(losses) != len(taus):
             raise ValueError("seeds and epochs do not fit")
-    except (AssertionError, KeyError, TypeError, ValueError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ReportError(
             f"{folder}: the last checkpoint is damaged ({error!r}); train again"
         ) from error

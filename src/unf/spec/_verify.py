@@ -88,7 +88,14 @@ def verify(
         if randomize:
             params = _randomize(params, weights_key)
         run = jax.jit(fn)
-        outputs, _ = jax.tree_util.tree_flatten_with_path(run(params, *inputs))
+        try:
+            outputs, _ = jax.tree_util.tree_flatten_with_path(run(params, *inputs))
+        except TypeError as error:
+            error.add_note(
+                f"unf.verify called fn(params, *inputs) with {len(inputs)} inputs, of shapes "
+                f"{[jax.tree.map(jnp.shape, x) for x in inputs]}; does the network take these?"
+            )
+            raise
         reference = [np.asarray(y) for _, y in outputs]
         _check_finite(reference)
         shapes = [(leaf.path, leaf.shape) for leaf in space.leaves]

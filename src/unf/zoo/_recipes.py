@@ -86,7 +86,12 @@ class SmallCNNZoo(Recipe):
     min_learning_rate: float = option(5e-4, "the learning rate is log-uniform from here")
     max_learning_rate: float = option(5e-2, "to here")
     dataset: str = option("digits", "cifar10, fashion-mnist or digits")
-    data_folder: str = option("", "where the dataset's file is; else the variable UNF_DATA")
+    data_folder: str = option(
+        "",
+        "where the dataset's file is; else the variable UNF_DATA",
+        names=("--data-folder", "--data"),
+        metavar="DIR",
+    )
     channels: int = option(16, "channels of each of the three convolutions")
     min_scale: float = option(0.1, "initial weights are log-uniform multiples of 1/√fan-in, from")
     max_scale: float = option(3.0, "to")

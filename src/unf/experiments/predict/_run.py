@@ -34,7 +34,7 @@ from ._fit import Fit, fit, predict
 from ._methods import METHODS, PredictError, Predictor, Training
 from ._settings import boosted_trees, settings_tau
 
-MODELS = "model-{}.safetensors"
+MODELS, RESULT = "model-{}.safetensors", "result.json"
 _ARRAYS = dict.fromkeys(("tau", "r2", "valid_tau", "losses", "predicted", "true"), float)
 _ARRAYS |= {"tested": int}
 
@@ -116,11 +116,12 @@ def train(
     sizes: tuple[int, ...] | None = None,
     include_diverged: bool = False,
     resume: bool = False,
+    overwrite: bool = False,
     show_progress: bool = True,
 ) -> Report:
     """Train predictors of one method, and test each once.
 
-    The folder `out` gets the predictors and `result.json`; those of an earlier run are removed.
+    The folder `out` gets the predictors and `result.json`.
     Stopped at any moment, training goes on with `resume` after the last whole epoch, to the same
     result. Batches are spread over all devices of all processes that `jax.distributed` knows.
 
@@ -134,10 +135,12 @@ def train(
         sizes: how many models to train on, validate with and test on; by default 8:1:1.
         include_diverged: use models whose weights are not finite too, with zeros in their place.
         resume: go on from the last epoch of an earlier run with the same arguments, if any.
+        overwrite: remove what an earlier run left in `out`; else that is an error.
         show_progress: show rate and time left on standard error.
 
     Raises:
-        PredictError: if the method is unknown, or what is to be resumed is another training.
+        PredictError: if the method is unknown, there are results already, or what is to be
+            resumed is another training.
         ZooError: if the zoo has too few models, or is damaged.
     """
     if method not in METHODS:
@@ -162,7 +165,7 @@ def train(
         "include_diverged": include_diverged,
         "zoo": zoo.origin,
     }
-    checkpoints = _begin(folder, job, resume=resume)
+    checkpoints = _begin(folder, job, resume=resume, overwrite=overwrite)
     show = show_progress and is_first()
     with Progress(METHODS[method].title, steps, unit="steps", show=show) as progress:
         try:
@@ -194,7 +197,7 @@ def train(
     if is_first():
         for i, number in enumerate(all_seeds):
             save_model(folder / MODELS.format(number), _pick(fitted.models, i))
-        write_whole(folder / "result.json", report.to_json())
+        write_whole(folder / RESULT, report.to_json())
     return report
 
 
@@ -220,11 +223,17 @@ def _tested(zoo: Zoo, split: Split, fitted: Fit, seed: int) -> dict[str, Any]:
     }
 
 
-def _begin(folder: Path, job: dict[str, Any], *, resume: bool) -> Checkpoints:
-    """Remove what an earlier run left, or make sure that it was this one."""
+def _begin(folder: Path, job: dict[str, Any], *, resume: bool, overwrite: bool) -> Checkpoints:
+    """Make sure that the folder is new, or this training's, or may be cleared."""
     job = json.loads(json.dumps(job))
     checkpoints = Checkpoints(folder / "checkpoints", job)
-    for known in checkpoints.descriptions() if resume else ():
+    earlier = checkpoints.descriptions()
+    if not (resume or overwrite) and (earlier or (folder / RESULT).exists()):
+        raise PredictError(
+            f"{folder}: there is a predictor's training already; go on with --resume, choose "
+            "another folder with --out, or replace it with --overwrite"
+        )
+    for known in earlier if resume else ():
         if differs := difference(known, job):
             raise PredictError(f"{folder}: the training there has {differs}")
     wait_for_all("the folder is known")
@@ -232,7 +241,7 @@ def _begin(folder: Path, job: dict[str, Any], *, resume: bool) -> Checkpoints:
         folder.mkdir(parents=True, exist_ok=True)
         if not resume:
             checkpoints.clear()
-        for old in [folder / "result.json", *folder.glob(MODELS.format("*"))]:
+        for old in [folder / RESULT, *folder.glob(MODELS.format("*"))]:
             old.unlink(missing_ok=True)
     wait_for_all("the folder is ready")
     return checkpoints
