@@ -31,7 +31,7 @@ MISTAKES = {
     " key=key)": "hiden",
     'unf.WeightSpace.from_spec({**spec, "w1": "out hidden"}, params)': "hidden = 16 from axis 0",
     'unf.WeightSpace.from_spec({**spec, "b0": "hidden hidden"}, params)': "2 axes, the array 1",
-    "unf.WeightSpace.from_spec(params, spec)": "the specification first, then the parameters",
+    "unf.WeightSpace.from_spec(params, spec)": "a specification comes before the parameters",
     # Finding and checking it
     "unf.infer(params, network, x)": "the network comes first",
     "unf.infer(network, params)": "unf.infer called fn(params, *inputs) with 0 inputs",

@@ -78,7 +78,7 @@ def test_mistakes_in_sizes(spec, shapes, sizes, match):
     ("spec", "params", "match"),
     [
         ({"v": "a"}, {"w": shape(2)}, r"has an entry that the parameters do not[\s\S]*to 'w'"),
-        ({"w": shape(2)}, {"w": "a"}, r"not an array[\s\S]*the specification first"),
+        ({"w": shape(2)}, {"w": "a"}, r"not an array[\s\S]*comes before the parameters"),
         ({"w": "a"}, {"w": shape(2, 3)}, r"1 axes, the array 2[\s\S]*name every axis"),
         ({"w": "a b"}, {"w": shape(6)}, r"2 axes, the array 1[\s\S]*in parentheses"),
         ({}, {"w": shape(2)}, "at 'w': the specification has no entry"),

@@ -36,9 +36,8 @@ def leaf_shape(leaf: Any, path: str) -> tuple[int, ...]:
             path=path,
             expected="an array or jax.ShapeDtypeStruct",
             got=f"{shown(leaf)} ({type(leaf).__name__})",
-            remedy="give the specification first, then the parameters"
-            if isinstance(leaf, str)
-            else "keep only arrays, e.g. with equinox.filter(model, equinox.is_array)",
+            remedy="keep only arrays, e.g. with equinox.filter(model, equinox.is_array)"
+            + ("; a specification comes before the parameters" if isinstance(leaf, str) else ""),
         )
     if 0 in shape:
         raise SpecError("an array without elements", path=path, got=f"shape {shown(shape)}")
