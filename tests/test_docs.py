@@ -71,10 +71,3 @@ def test_printed_numbers_have_a_tolerance(printed, same):
     wrong = pytest.raises(AssertionError, match=r"instead of|==")
     with contextlib.nullcontext() if same else wrong:
         assert_same_text(printed, "loss 0.10, 2,410 weights")
-
-
-def test_readme_prints_what_it_says():
-    """The README's first example gives the output shown below it."""
-    text = (ROOT / "README.md").read_text()
-    code, expected = re.search(r"```python\n(.*?)```\s*```text\n(.*?)```", text, re.DOTALL).groups()
-    assert run(code, {}).strip() == expected.strip()

@@ -99,7 +99,7 @@ def test_where_values_come_from(tmp_path):
 )
 def test_a_configuration_is_read_as_it_was_written(cake, layers, out, heat, tmp_path_factory):
     bake = Bake(cake=cake, layers=layers, out=out, oven=Oven(heat=heat), hurry=True)
-    path = tmp_path_factory.mktemp("bake") / "config.toml"
+    path = tmp_path_factory.mktemp("bake") / "new\nline.toml"
     path.write_bytes(as_toml(bake, "bake", path).encode())
     again = make(Bake, read_configuration(path, "bake", Bake))
     assert again == dataclasses.replace(bake, hurry=False), "--hurry was a matter of that call"

@@ -96,9 +96,8 @@ def test_help_names_options_and_defaults(capsys):
     assert "--hidden INT" in printed and "(default: 128)" in printed
 
 
-@pytest.mark.parametrize(
-    "how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_stopped_and_resumed(how, tmp_path):
     """Stopped at a random moment, continued: every file is as without the stop."""
     path, whole = tmp_path / "zoo", tmp_path / "whole"

@@ -79,7 +79,7 @@ def recorded(command: Command, name: str) -> Iterator[None]:
     try:
         yield
     except Exception:
-        if new and list(place.iterdir()) == [path]:
+        if new and place.exists() and list(place.iterdir()) == [path]:
             path.unlink()
             place.rmdir()
         raise
@@ -94,7 +94,7 @@ def as_toml(command: Command, name: str, path: Path) -> str:
     origin = ", ".join(f"{key} {value}" for key, value in provenance().items())
     lines = [
         f"# {origin}",
-        f"# Again: unf {name} --config {path.absolute()} --out ANOTHER",
+        f"# Again: unf {name} --config {_value(path)} --out ANOTHER",
         f"command = {_value(name)}",
     ]
     within: dataclasses.Field | None = None
