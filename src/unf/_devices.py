@@ -4,6 +4,8 @@ Several processes are started by `jax.distributed`; each holds its part of a spr
 the whole of what is the same everywhere.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -74,6 +76,24 @@ def memory_reason(error: Exception) -> str:
     """The line of such an error that says how much was asked for."""
     lines = str(error).splitlines()
     return next((line for line in lines if "out of memory" in line.lower()), lines[0])
+
+
+@contextmanager
+def enough_memory(kind: type[Exception], what: str, remedy: str) -> Iterator[None]:
+    """Raise an error of this kind, with the remedy, if the device has no memory for what is done.
+
+    >>> with enough_memory(ValueError, "so much", "take less"):
+    ...     raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+    Traceback (most recent call last):
+    ValueError: the device has no memory for so much; take less (RESOURCE_EXHAUSTED: Out of memory)
+    """
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if not out_of_memory(error):
+            raise
+        reason = memory_reason(error)
+        raise kind(f"the device has no memory for {what}; {remedy} ({reason})") from error
 
 
 def is_first() -> bool:

@@ -25,7 +25,7 @@ from ..experiments.lopt import (
     join,
     make_task,
 )
-from ..meta import MetaTraining, Row, first_theta, meta_train
+from ..meta import OPTIMIZER, MetaTraining, Row, first_theta, meta_train
 from ..optim import KINDS, Theta, learned_optimizer, load, origin, trained
 from ..tasks import TASKS, Task
 from ._command import Command, OptionError, group
@@ -158,7 +158,7 @@ class Train(Command):
                 losses.append(float(curves.last.mean()))
                 progress.advance(1)
         before, after = losses
-        file = self.results() / "optimizer.safetensors"
+        file = self.results() / OPTIMIZER
         if self.json:
             found = {"loss_before": before, "loss_after": after, "horizon": steps}
             rate = {"trajectory_steps_per_second": pace.rate}
@@ -264,7 +264,7 @@ def _load(names: tuple[str, ...], task: Task) -> tuple[dict[str, Theta], dict[st
     """Optimizers, and what to note of each: by kind, or by where they are if kinds repeat."""
     thetas, notes = {}, {}
     for name in names:
-        path = Path(name) / "optimizer.safetensors" if Path(name).is_dir() else name
+        path = Path(name) / OPTIMIZER if Path(name).is_dir() else name
         try:
             thetas[name], about = load(path, space=task.space.relax()), origin(path)
         except ValueError as error:

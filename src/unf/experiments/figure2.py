@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .._files import write_whole
-from ..meta import MetaTraining, meta_train
+from ..meta import OPTIMIZER, MetaTraining, meta_train
 from ..tasks import Task
 from .lopt import SMALL, Comparison, Pace, compare, draw_comparisons, make_task
 
@@ -100,7 +100,7 @@ def _panel(
 
 def _known(file: Path, seeds: range, folders: list[Path]) -> Comparison | None:
     """The evaluation of an earlier call, if there was one of these seeds after meta-training."""
-    trained = [folder / "optimizer.safetensors" for folder in folders]
+    trained = [folder / OPTIMIZER for folder in folders]
     if not file.exists() or any(x.stat().st_mtime > file.stat().st_mtime for x in trained):
         return None
     try:

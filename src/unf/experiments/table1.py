@@ -8,7 +8,16 @@ from pathlib import Path
 from .._files import write_whole
 from ..zoo import TinyRNN, Zoo, build
 from ._scores import summary
-from .predict import METHODS, PredictError, Report, Training, draw_curves, draw_predictions, train
+from .predict import (
+    METHODS,
+    RESULT,
+    PredictError,
+    Report,
+    Training,
+    draw_curves,
+    draw_predictions,
+    train,
+)
 
 PAPER = {"deepset": "0.8306", "statnn": "0.8839 ± 0.0007", "unf": "0.8968 ± 0.0006"}
 
@@ -117,7 +126,7 @@ def _report(
     setting: Setting, zoo: Zoo, method: str, folder: Path, seeds: int, show_progress: bool
 ) -> Report:
     """A method's result, from its folder if it is there and of this very experiment."""
-    training, file = setting.training(method), folder / method / "result.json"
+    training, file = setting.training(method), folder / method / RESULT
     known = _read(file)
     wanted = {
         "method": method,

@@ -20,7 +20,7 @@ Row = dict[str, float | int]
 """One line of the metrics."""
 COLUMNS: tuple[str, ...] = ("step", "loss", "gradient_norm", "lost", "alpha", "gamma", "beta")
 FORMAT = 1
-METRICS, OPTIMIZER = "metrics.csv", "optimizer.safetensors"
+CONFIG, METRICS, OPTIMIZER = "config.json", "metrics.csv", "optimizer.safetensors"
 _WHAT = "checkpoint of a meta-training"
 
 
@@ -48,7 +48,7 @@ def claim(folder: Path, config: dict[str, Any], *, resume: bool) -> Checkpoints:
         MetaError: if it is another's, or `resume` is missing.
     """
     checkpoints = Checkpoints(folder / "checkpoints", {"what": _WHAT, **config})
-    file, jobs = folder / "config.json", checkpoints.descriptions()
+    file, jobs = folder / CONFIG, checkpoints.descriptions()
     begun = jobs or any((folder / name).exists() for name in (METRICS, OPTIMIZER))
     if begun and not resume:
         raise MetaError(

@@ -2,8 +2,8 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from .._devices import UnevenError, is_first, memory_reason, out_of_memory, taken_back
+from .._devices import UnevenError, enough_memory, is_first, taken_back
 from .._progress import Progress
 from ..optim import FORMS, KINDS, Theta, init_theta
 from ..tasks import Task, check_finite
@@ -128,18 +128,10 @@ def first_theta(task: Task, kind: str, options: MetaTraining, *, seed: int = 0) 
     )
 
 
-@contextmanager
-def _enough_memory(options: MetaTraining) -> Iterator[None]:
+def _enough_memory(options: MetaTraining) -> AbstractContextManager[None]:
     """Say what to make smaller if the device has no memory for it."""
-    try:
-        yield
-    except jax.errors.JaxRuntimeError as error:
-        if not out_of_memory(error):
-            raise
-        raise MetaError(
-            f"the device has no memory for {options.pairs} pairs of runs at once; choose "
-            f"fewer --pairs or a smaller --batch-size ({memory_reason(error)})"
-        ) from error
+    what, remedy = f"{options.pairs} pairs of runs at once", "choose fewer --pairs or a smaller"
+    return enough_memory(MetaError, what, f"{remedy} --batch-size")
 
 
 class _Keys(NamedTuple):

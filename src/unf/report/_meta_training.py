@@ -9,7 +9,7 @@ import numpy as np
 
 from .._arrays import read_arrays
 from ..experiments.lopt import title
-from ..meta import MetaTraining
+from ..meta import CONFIG, METRICS, OPTIMIZER, MetaTraining
 from ..nn import NFNLinear, UNFLinear
 from ..optim import KINDS, load
 from ..tasks import TASKS
@@ -47,11 +47,11 @@ def report_meta_training(folder: Path) -> Section:
     Raises:
         ReportError: if its configuration or its metrics are damaged.
     """
-    config = read_json(folder / "config.json")
+    config = read_json(folder / CONFIG)
     if not is_meta_training(config):
         raise ReportError(f"{folder / 'config.json'}: damaged, or not of a meta-training")
-    metrics = _metrics(folder / "metrics.csv")
-    origin, space, trouble = _optimizer(folder / "optimizer.safetensors")
+    metrics = _metrics(folder / METRICS)
+    origin, space, trouble = _optimizer(folder / OPTIMIZER)
     done, wanted = int(max(metrics["step"], default=0)), config["steps"]
     finished = done >= wanted
     kind, task = (short(config[name]) for name in ("kind", "task"))
@@ -66,7 +66,7 @@ def report_meta_training(folder: Path) -> Section:
             else "No run was lost.", class_="note"),
         _rows(metrics),
         weight_space(space),
-        coefficients({} if trouble else _layers(folder / "optimizer.safetensors")),
+        coefficients({} if trouble else _layers(folder / OPTIMIZER)),
         configuration(config),
         provenance(origin),
         again(folder / "config.toml", _command(config, folder, finished),

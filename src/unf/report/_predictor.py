@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import read_arrays
-from ..experiments.predict import METHODS, Report, Training
+from ..experiments.predict import METHODS, MODELS, RESULT, Report, Training
 from ..models import InvariantUNF, load_model
 from ..nn import UNFLinear
 from ..spec import WeightSpace
@@ -32,7 +32,6 @@ from ._section import (
     weight_space,
 )
 
-WHAT = "checkpoint of a predictor training"
 _MOST_SEEDS = 500
 
 
@@ -48,7 +47,7 @@ def report_predictor(file: Path) -> Section:
         _check(report)
     except (ValueError, TypeError, OverflowError) as error:
         raise ReportError(f"{file}: a damaged result ({error}); train again") from error
-    own = file.name == "result.json"  # else a copy, away from the folder it is of
+    own = file.name == RESULT  # else a copy, away from the folder it is of
     mean, error = _mean(report.tau)
     seeds = f"{len(report.seeds)} seeds" if len(report.seeds) > 1 else "one seed"
     statement = (
@@ -242,7 +241,7 @@ def _again(folder: Path | None, job: Mapping[str, Any], *, resume: bool) -> Html
 
 def _layers(folder: Path) -> dict[str, UNFLinear]:
     """The equivariant layers of the first predictor that can be read, if it has any."""
-    for file in sorted(folder.glob("model-*.safetensors")):
+    for file in sorted(folder.glob(MODELS.format("*"))):
         try:
             model = load_model(file)
         except (ValueError, OSError):
@@ -254,7 +253,7 @@ def _layers(folder: Path) -> dict[str, UNFLinear]:
 
 def _space(folder: Path) -> WeightSpace | None:
     """What the first predictor reads."""
-    for file in sorted(folder.glob("model-*.safetensors"))[:1]:
+    for file in sorted(folder.glob(MODELS.format("*")))[:1]:
         try:
             return read_space(read_arrays(file)[0].get("space"))
         except (ValueError, OSError):

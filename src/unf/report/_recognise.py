@@ -5,10 +5,12 @@ from functools import partial
 from pathlib import Path
 
 from .._arrays import read_arrays
+from ..experiments.predict import CHECKPOINT, RESULT
+from ..meta import CONFIG, METRICS
 from ._comparison import report_comparison
 from ._errors import ReportError
 from ._meta_training import is_meta_training, report_meta_training
-from ._predictor import WHAT, report_predictor, report_unfinished
+from ._predictor import report_predictor, report_unfinished
 from ._read import read_json
 from ._section import Section
 from ._zoo import report_zoo
@@ -25,9 +27,9 @@ def recognise(path: Path) -> Reporter | None:
         return _file(path)
     if (path / "zarr.json").is_file():
         return lambda: report_zoo(path)
-    if (path / "result.json").is_file():
-        return lambda: report_predictor(path / "result.json")
-    if (path / "config.json").is_file() and _has_meta_training(path):
+    if (path / RESULT).is_file():
+        return lambda: report_predictor(path / RESULT)
+    if (path / CONFIG).is_file() and _has_meta_training(path):
         return lambda: report_meta_training(path)
     if _predictor_checkpoints(path):
         return lambda: report_unfinished(path)
@@ -89,10 +91,10 @@ def _file(path: Path) -> Reporter | None:
 
 
 def _has_meta_training(folder: Path) -> bool:
-    if (folder / "metrics.csv").is_file():
+    if (folder / METRICS).is_file():
         return True
     try:
-        return is_meta_training(read_json(folder / "config.json"))
+        return is_meta_training(read_json(folder / CONFIG))
     except ReportError:
         return False
 
@@ -103,5 +105,5 @@ def _predictor_checkpoints(folder: Path) -> bool:
             job = read_arrays(file)[0].get("job")
         except (ValueError, OSError):
             return True  # damaged ones of whatever it was: they are reported as such
-        return isinstance(job, dict) and job.get("what") == WHAT
+        return isinstance(job, dict) and job.get("what") == CHECKPOINT
     return False

@@ -6,11 +6,14 @@ report = unf.experiments.predict.train(unf.zoo.Zoo("out/zoo"), "unf", "out/unf")
 from ._batches import Examples, Split, load_examples, split_models
 from ._fit import Fit, fit, predict
 from ._methods import METHODS, Method, PredictError, Training
-from ._run import Report, apply, invariance_gap, train
+from ._run import CHECKPOINT, MODELS, RESULT, Report, apply, invariance_gap, train
 from ._show import draw_curves, draw_predictions
 
 __all__ = [
+    "CHECKPOINT",
     "METHODS",
+    "MODELS",
+    "RESULT",
     "Examples",
     "Fit",
     "Method",

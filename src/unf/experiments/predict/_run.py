@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Float, Int, PyTree
+from jaxtyping import Float, Int, PRNGKeyArray, PyTree
 
 from ..._checkpoint import CheckpointError, Checkpoints, difference
-from ..._devices import (
-    UnevenError,
-    is_first,
-    memory_reason,
-    out_of_memory,
-    taken_back,
-    wait_for_all,
-)
+from ..._devices import UnevenError, enough_memory, is_first, taken_back, wait_for_all
 from ..._files import write_whole
 from ..._progress import Progress
 from ..._provenance import provenance
@@ -29,12 +23,13 @@ from ...models import load_model, save_model
 from ...spec import WeightSpace
 from ...zoo import Zoo, ZooError
 from .._scores import kendall_tau, r_squared, standard_error, summary
-from ._batches import Split, labels, load_examples, split_models, to_device
+from ._batches import Examples, Split, labels, load_examples, split_models, to_device
 from ._fit import Fit, fit, predict
 from ._methods import METHODS, PredictError, Predictor, Training
 from ._settings import boosted_trees, settings_tau
 
 MODELS, RESULT = "model-{}.safetensors", "result.json"
+CHECKPOINT = "checkpoint of a predictor training"
 _ARRAYS = dict.fromkeys(("tau", "r2", "valid_tau", "losses", "predicted", "true"), float)
 _ARRAYS |= {"tested": int}
 
@@ -150,47 +145,24 @@ def train(
     boosted_trees()  # to know now if they are missing, not when all is trained
     started = time.perf_counter()
     training = training or Training(**METHODS[method].defaults)
-    folder = Path(out)
-    split = split_models(zoo, sizes, diverged=include_diverged)
+    folder, split = Path(out), split_models(zoo, sizes, diverged=include_diverged)
     all_seeds = list(range(seed, seed + seeds))
-    steps = training.epochs * (len(split.train) // min(training.batch_size, len(split.train)))
-    make = partial(METHODS[method].make, zoo.space)
-    train_part, valid_part = (to_device(load_examples(zoo, rows)) for rows in split[:2])
-    job = {
-        "what": "checkpoint of a predictor training",
+    about = {
         "method": method,
         "training": dataclasses.asdict(training),
         "seeds": all_seeds,
-        "split": [len(rows) for rows in split],
         "include_diverged": include_diverged,
         "zoo": zoo.origin,
     }
+    train_part, valid_part = (to_device(load_examples(zoo, rows)) for rows in split[:2])
+    job = {"what": CHECKPOINT, **about, "split": [len(rows) for rows in split]}
     checkpoints = _begin(folder, job, resume=resume, overwrite=overwrite)
-    show = show_progress and is_first()
-    with Progress(METHODS[method].title, steps, unit="steps", show=show) as progress:
-        try:
-            fitted = fit(
-                make, train_part, valid_part, training, seeds=all_seeds, progress=progress,
-                checkpoints=checkpoints,
-            )  # fmt: skip
-        except (CheckpointError, UnevenError) as error:
-            raise PredictError(f"{folder}: {error}") from error
-        except jax.errors.JaxRuntimeError as error:
-            if not out_of_memory(error):
-                raise
-            raise PredictError(
-                f"the device has no memory for {seeds} predictors at once, in batches of "
-                f"{training.batch_size}; choose fewer --seeds or a smaller --batch-size "
-                f"({memory_reason(error)})"
-            ) from error
-    fitted = fitted._replace(models=taken_back(fitted.models))
+    make = partial(METHODS[method].make, zoo.space)
+    show = METHODS[method].title if show_progress and is_first() else ""
+    fitted = _fitted(make, train_part, valid_part, training, all_seeds, checkpoints, show)
     report = Report(
-        method=method,
-        zoo=zoo.origin,
-        training=dataclasses.asdict(training),
+        **about,
         split={name: len(rows) for name, rows in split._asdict().items()},
-        include_diverged=include_diverged,
-        seeds=all_seeds,
         **_tested(zoo, split, fitted, seed),
         seconds=time.perf_counter() - started,
     )
@@ -199,6 +171,34 @@ def train(
             save_model(folder / MODELS.format(number), _pick(fitted.models, i))
         write_whole(folder / RESULT, report.to_json())
     return report
+
+
+def _fitted(
+    make: Callable[[PRNGKeyArray], Predictor],
+    train: Examples,
+    valid: Examples,
+    training: Training,
+    seeds: list[int],
+    checkpoints: Checkpoints,
+    title: str,
+) -> Fit:
+    """Predictors after their last epoch, errors as people can mend them; a title is shown."""
+    models = len(train.success)
+    steps = training.epochs * (models // min(training.batch_size, models))
+    what = f"{len(seeds)} predictors at once, in batches of {training.batch_size}"
+    remedy = "choose fewer --seeds or a smaller --batch-size"
+    try:
+        with (
+            enough_memory(PredictError, what, remedy),
+            Progress(title, steps, unit="steps", show=bool(title)) as progress,
+        ):
+            fitted = fit(
+                make, train, valid, training, seeds=seeds, progress=progress,
+                checkpoints=checkpoints,
+            )  # fmt: skip
+    except (CheckpointError, UnevenError) as error:
+        raise PredictError(f"{checkpoints.folder.parent}: {error}") from error
+    return fitted._replace(models=taken_back(fitted.models))
 
 
 def _tested(zoo: Zoo, split: Split, fitted: Fit, seed: int) -> dict[str, Any]:
