@@ -24,13 +24,13 @@ test-nightly: setup
 
 # Altered files and specifications by the 100,000, kills, full disks: the long version.
 test-faults: setup
-	UNF_FAULTS=full $(BIN)/python -m pytest tests/faults -m "nightly or not nightly"
+	UNF_FAULTS=full $(BIN)/python -m pytest tests/lab/faults -m "nightly or not nightly"
 
 # Everything that reads jaxprs, on the oldest JAX that is supported.
 test-lowest:
 	test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet --editable '.[test]' jax==0.10.0 jaxlib==0.10.0
-	.venv-lowest/bin/python -m pytest tests/graph tests/spec tests/cli tests/compatibility
+	.venv-lowest/bin/python -m pytest tests/graph tests/spec tests/lab/cli tests/compatibility
 
 check: setup
 	$(BIN)/ruff check .

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from unf.basis import cost_report, make_plan
-from unf.experiments import spaces
 from unf.nn import PointwiseLinear, apply
+from unf.testing import spaces
 
 from ._measure import as_json, layer_arguments, layer_functions, measure
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 from unf.basis import make_plan
-from unf.experiments import spaces
 from unf.nn import apply
+from unf.testing import spaces
 
 from ._measure import as_json, layer_arguments, layer_functions, measure
 

@@ -5,9 +5,8 @@ from typing import Any
 
 from unf import WeightSpace
 from unf.basis import make_plan
-from unf.experiments import spaces
 from unf.nn import apply
-from unf.testing import literal_layer
+from unf.testing import literal_layer, spaces
 
 from ._measure import Measurement, as_json, layer_arguments, layer_functions, measure_together
 

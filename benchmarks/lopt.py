@@ -6,10 +6,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from unf.experiments.lopt import make_task
-from unf.meta import InnerTraining, MetaTraining, advance, begin, first_theta
+from unf.lab.lopt import MetaTraining, first_theta, make_task
+from unf.lab.tasks import TASKS
+from unf.meta import InnerTraining, advance, begin
 from unf.optim import KINDS
-from unf.tasks import TASKS
 
 WANTED = {("mlp", "unf"): 300_000}
 

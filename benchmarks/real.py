@@ -7,8 +7,8 @@ from typing import Any
 import jax
 
 from unf.basis import cost_report, make_plan
-from unf.experiments import spaces
 from unf.nn import apply
+from unf.testing import spaces
 
 from ._measure import as_json, layer_arguments, layer_functions, measure
 

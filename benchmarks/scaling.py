@@ -65,13 +65,14 @@ def _measure() -> dict[str, float]:
     import jax.numpy as jnp
     import numpy as np
 
-    from unf._progress import Progress
-    from unf.experiments import predict
-    from unf.experiments.predict._batches import Examples, to_device
-    from unf.experiments.predict._fit import fit
-    from unf.meta import InnerTraining, MetaTraining, advance, begin, first_theta, spread
-    from unf.tasks import MLPTask
-    from unf.zoo import TinyRNN, train_chunk
+    from unf.lab import predict
+    from unf.lab._progress import Progress
+    from unf.lab.lopt import MetaTraining, first_theta
+    from unf.lab.predict._batches import Examples, to_device
+    from unf.lab.predict._fit import fit
+    from unf.lab.tasks import MLPTask
+    from unf.lab.zoos import TinyRNN, train_chunk
+    from unf.meta import InnerTraining, advance, begin, spread
 
     def rate(work, go) -> float:
         go()

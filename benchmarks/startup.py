@@ -19,8 +19,8 @@ def run(repeats: int = 7) -> list[dict[str, Any]]:
     pairs = [list(map(float, _output("-c", _IMPORT).split())) for _ in range(repeats)]
     jax_s, unf_s = (statistics.median(column) for column in zip(*pairs, strict=True))
     commands = {
-        "unf --help": ["-m", "unf.cli", "--help"],
-        "unf doctor": ["-m", "unf.cli", "doctor"],
+        "unf --help": ["-m", "unf.lab.cli", "--help"],
+        "unf doctor": ["-m", "unf.lab.cli", "doctor"],
     }
     rows = [
         {"what": "import jax", "seconds": jax_s},

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from unf.zoo import TinyRNN, train_chunk
+from unf.lab.zoos import TinyRNN, train_chunk
 
 WANTED = 50_000
 ON_ACCELERATORS = [

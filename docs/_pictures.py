@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import unf
-from unf.experiments import spaces
+from unf.testing import spaces
 
 COLORS = ("#d1495b", "#00798c", "#edae49", "#66a182")
 STYLE = """

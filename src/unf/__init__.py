@@ -11,7 +11,7 @@ from .models import load_model, save_model
 from .spec import SpecError, SymmetryError, WeightSpace, verify
 
 if TYPE_CHECKING:
-    from . import data, experiments, meta, optim, report, tasks, zoo
+    from . import lab, meta, optim, zoo
 
 __all__ = [
     "SpecError",
@@ -20,25 +20,22 @@ __all__ = [
     "__version__",
     "basis",
     "count_terms",
-    "data",
-    "experiments",
     "graph",
     "infer",
+    "lab",
     "load_model",
     "meta",
     "models",
     "nn",
     "optim",
     "register_rule",
-    "report",
     "save_model",
     "spec",
-    "tasks",
     "testing",
     "verify",
     "zoo",
 ]
-_WHEN_NEEDED = ("data", "experiments", "meta", "optim", "report", "tasks", "zoo")
+_WHEN_NEEDED = ("lab", "meta", "optim", "zoo")
 """Packages that are imported when they are first used, so that `import unf` stays quick."""
 
 

@@ -4,8 +4,8 @@ from xml.etree import ElementTree
 
 import jax
 import pytest
-from architectures import ARCHITECTURES, space_of
 
+from tests.laws.architectures import ARCHITECTURES, space_of
 from unf.basis import Term, cost_report, make_plan, picture, terms
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -3,13 +3,12 @@
 import jax
 import jax.numpy as jnp
 import pytest
-from architectures import ARCHITECTURES, space_of
 
+from tests.laws.architectures import ARCHITECTURES, space_of
 from unf import SpecError, WeightSpace, count_terms
 from unf.basis import cost_report, make_plan, terms
-from unf.experiments import spaces
 from unf.nn import coefficient_shapes
-from unf.testing import valid_partitions
+from unf.testing import spaces, valid_partitions
 
 
 def square(n):

@@ -3,12 +3,12 @@
 import jax
 import jax.numpy as jnp
 import pytest
-from networks import fill
-from networks._case import i32
-from networks.attention import attend
 
 import unf
-from unf.experiments import spaces
+from tests.graph.networks import fill
+from tests.graph.networks._case import i32
+from tests.graph.networks.attention import attend
+from unf.testing import spaces
 
 WIDTH, HEADS = 4, 4
 

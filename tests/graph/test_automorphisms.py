@@ -3,12 +3,12 @@
 import jax
 import jax.numpy as jnp
 import pytest
-from networks import NETWORKS
-from networks._case import f32
-from networks.attention import attend
-from scalar_graph import count_symmetries, group_order
 
 import unf
+from tests.graph.networks import NETWORKS
+from tests.graph.networks._case import f32
+from tests.graph.networks.attention import attend
+from tests.graph.scalar_graph import count_symmetries, group_order
 
 FROM_TABLE = [
     "attention_equinox", "attention_scaled_per_head", "fused_by_head", "fused_by_kind",

@@ -3,12 +3,12 @@
 import jax
 import jax.numpy as jnp
 import pytest
-from compare import canonical
 from jax.extend.core import Primitive
-from networks import NETWORKS
-from networks._case import f32
 
 import unf
+from tests.graph.compare import canonical
+from tests.graph.networks import NETWORKS
+from tests.graph.networks._case import f32
 from unf.graph import RULES, UnknownOperation, Value, unify
 
 

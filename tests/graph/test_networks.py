@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from compare import canonical, expected_space, relative_change, single_axes
-from networks import NETWORKS, fill
 
 import unf
+from tests.graph.compare import canonical, expected_space, relative_change, single_axes
+from tests.graph.networks import NETWORKS, fill
 
 DESCRIBED = [name for name, network in NETWORKS.items() if network.expected]
 

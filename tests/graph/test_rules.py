@@ -8,10 +8,10 @@ import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
 import pytest
-from compare import canonical
-from networks import fill
 
 import unf
+from tests.graph.compare import canonical
+from tests.graph.networks import fill
 from unf.graph import RULES, Equation, Reason, Value
 from unf.graph._interpreter import INLINED
 from unf.graph._terms import Axis

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from unf import WeightSpace
-from unf.experiments import spaces
+from unf.testing import spaces
 
 
 def space_of(entries: dict, **sizes: int) -> WeightSpace:

@@ -5,10 +5,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from architectures import ARCHITECTURES
-from bruteforce import count_orbits, explicit_matrix, layer_matrix, term_matrices
 
 import unf
+from tests.laws.architectures import ARCHITECTURES
+from tests.laws.bruteforce import count_orbits, explicit_matrix, layer_matrix, term_matrices
 from unf.basis import core_parameters, make_plan
 from unf.nn import UNFLinear, apply, coefficient_shapes
 from unf.testing import assert_equivariant, literal_layer, random_features
@@ -167,7 +167,7 @@ def test_precisions(name, dtype):
 )
 def test_maps_between_spaces(out):
     """Pooling, per-neuron scores, interactions: equal to the definition, equivariant, complete."""
-    from architectures import space_of
+    from tests.laws.architectures import space_of
 
     space = ARCHITECTURES["mlp"]
     out_space = space_of(out)

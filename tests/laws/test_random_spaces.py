@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from architectures import space_of
-from bruteforce import count_orbits, explicit_matrix, layer_matrix
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import unf
+from tests.laws.architectures import space_of
+from tests.laws.bruteforce import count_orbits, explicit_matrix, layer_matrix
 from unf.basis import core_parameters, make_plan
 from unf.nn import coefficient_shapes
 from unf.spec import format_axes, parse_leaf

@@ -8,15 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from architectures import ARCHITECTURES, space_of
 from safetensors.numpy import load_file, save, save_file
 
 import unf
+from tests.laws.architectures import ARCHITECTURES, space_of
 from unf import SpecError, load_model, save_model
 from unf._arrays import _checksum
-from unf.experiments import spaces
 from unf.models import UNF, InvariantUNF, StatNN, leaf_statistics
-from unf.testing import assert_equivariant, assert_invariant, random_features
+from unf.testing import assert_equivariant, assert_invariant, random_features, spaces
 
 KEY = jax.random.key(0)
 SPACE = ARCHITECTURES["rnn"]

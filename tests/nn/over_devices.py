@@ -9,9 +9,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from architectures import space_of
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from tests.laws.architectures import space_of
 from unf.basis import cost_report
 from unf.models import InvariantUNF
 from unf.nn import UNFLinear, leaf_shardings

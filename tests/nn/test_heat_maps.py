@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from architectures import ARCHITECTURES, space_of
 
 import unf
+from tests.laws.architectures import ARCHITECTURES, space_of
 from unf.basis import core_terms
 from unf.nn import UNFLinear, flow, picture, term_strengths
 

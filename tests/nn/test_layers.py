@@ -5,8 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from architectures import ARCHITECTURES, space_of
 
+from tests.laws.architectures import ARCHITECTURES, space_of
 from unf import SpecError
 from unf.basis import make_plan
 from unf.nn import (

@@ -9,9 +9,9 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from architectures import ARCHITECTURES, space_of
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
+from tests.laws.architectures import ARCHITECTURES, space_of
 from unf.basis import cost_report, spread_axes
 from unf.nn import UNFLinear, leaf_shardings, spread
 from unf.testing import random_features
@@ -27,7 +27,7 @@ def test_laws_on_eight_devices():
         "JAX_NUM_CPU_DEVICES": "8",
         "JAX_ENABLE_X64": "1",
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-        "PYTHONPATH": str(HERE.parent / "laws"),
+        "PYTHONPATH": str(HERE.parents[1]),
     }
     words = [sys.executable, str(HERE / "over_devices.py")]
     run = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)

@@ -9,8 +9,17 @@ import optax
 import pytest
 
 import unf
-from unf.experiments import spaces
-from unf.optim import CODE, DECAYS, FORMS, KINDS, PAPER, Form, init_theta, learned_optimizer
+from unf.optim import (
+    CODE,
+    DECAYS,
+    FORMS,
+    KINDS,
+    PAPER,
+    Form,
+    init_theta,
+    learned_optimizer,
+)
+from unf.testing import spaces
 
 KEY = jax.random.key(0)
 SPACE = spaces.mlp(3, 4, 2).relax()

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import unf
-from unf.experiments import spaces
 from unf.optim import CODE, KINDS, init_theta, load, origin, save, trained
+from unf.testing import spaces
 
 KEY = jax.random.key(0)
 SPACE = spaces.paper_cnn(corrected=True)

@@ -5,8 +5,8 @@ import xml.etree.ElementTree as ET
 import jax
 
 from unf import WeightSpace
-from unf.experiments import spaces
 from unf.spec import names_in, picture
+from unf.testing import spaces
 
 
 def tags(svg, name):

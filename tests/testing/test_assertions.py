@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 import pytest
-from architectures import ARCHITECTURES
 
+from tests.laws.architectures import ARCHITECTURES
 from unf.testing import assert_equivariant, assert_invariant, random_features
 
 KEY = jax.random.key(0)

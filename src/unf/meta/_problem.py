@@ -9,7 +9,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ..optim import Theta, learned_optimizer
-from ..tasks import Task
+from ._task import Task
 
 
 class Problem(eqx.Module):

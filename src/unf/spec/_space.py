@@ -15,7 +15,16 @@ from .._drawing import card, in_brief
 from . import _group, _json
 from ._blocks import Block, Layout, parent_name
 from ._errors import SpecError
-from ._grammar import Axis, Name, Number, format_axes, names_in, parse_leaf, parse_name, rename
+from ._grammar import (
+    Axis,
+    Name,
+    Number,
+    format_axes,
+    names_in,
+    parse_leaf,
+    parse_name,
+    rename,
+)
 from ._limits import check_axes, check_blocks, check_size
 from ._picture import picture
 from ._sizes import solve_sizes

@@ -1,6 +1,5 @@
 """Reading a zoo: its networks' weights, what was drawn for them, and how well they work."""
 
-import dataclasses
 import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -8,18 +7,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int, PyTree
 
 from ..spec import SpecError, WeightSpace
 from ._errors import ZooError
-from ._recipe import Recipe
-from ._recipes import RECIPES
 from ._store import Status, Store, read_attributes
-from ._train import REPEATS
 
 FORMAT = 1
+REPEATS = 2
+"""Independent measurements of each network."""
 MOST_MODELS = 10**7
 """A description that says more is damaged; some numbers of each are held in memory."""
 _READERS = 8
@@ -80,13 +77,6 @@ class Zoo:
                     got=f"shape {found}",
                     remedy="the description or the array was altered: restore it or build again",
                 )
-
-    @cached_property
-    def recipe(self) -> Recipe:
-        """What the zoo was built with."""
-        if self.kind not in RECIPES:
-            raise ZooError(f"{self.path}: unknown kind of zoo {self.kind!r}")
-        return recipe_from_config(self.kind, self.config, self.path)
 
     @cached_property
     def status(self) -> Int[np.ndarray, " models"]:
@@ -245,34 +235,3 @@ def stored_arrays(
 def array_name(path: str) -> str:
     """The array of a leaf's weights."""
     return f"weights.{path.replace('/', '.')}"
-
-
-def recipe_from_config(kind: str, config: Mapping[str, Any], where: object = "config") -> Recipe:
-    """A recipe from its stored options.
-
-    Raises:
-        ZooError: if an option is unknown or has a value that does not serve.
-    """
-    try:
-        options: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in config.items()
-        }
-        return RECIPES[kind](**options)
-    except (TypeError, ValueError) as error:
-        raise ZooError(f"{where}: no {kind} can be made from {dict(config)}: {error}") from error
-
-
-def describe(recipe: Recipe, *, models: int, seed: int, chunk: int) -> dict[str, Any]:
-    """The attributes of a zoo."""
-    drawn = jax.eval_shape(lambda: dict(recipe.draw(key=jax.random.key(0))))
-    return {
-        "format": FORMAT,
-        "recipe": recipe.name,
-        "config": dataclasses.asdict(recipe),
-        "models": models,
-        "seed": seed,
-        "chunk": chunk,
-        "choices": sorted(drawn),
-        "space": recipe.space.to_json(),
-    }

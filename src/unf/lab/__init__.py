@@ -1,0 +1,1 @@
+"""What runs experiments: data, tasks, zoos, predictors, meta-training, reports, the command."""

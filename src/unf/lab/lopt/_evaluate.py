@@ -1,0 +1,180 @@
+"""Training fresh networks with learned optimizers, and with Adam and SGD tuned by grid."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
+
+from ...meta import training_step
+from ..tasks import Data, Task
+
+Keys = Key[Array, " networks"]
+POINTS = 100
+"""Curves are means over at most this many parts of the horizon, equal but for the last."""
+_HELDOUT_BATCHES = 8
+_EVALUATION, _TUNING = 4, 5  # streams of a seed's random numbers; meta-training has the others
+
+
+class Curves(NamedTuple):
+    """Losses along training, of several networks; held-out ones at the end of each part."""
+
+    train: Float[np.ndarray, "seeds points"]
+    heldout: Float[np.ndarray, "seeds points"]
+
+    @property
+    def last(self) -> Float[np.ndarray, " seeds"]:
+        """The training loss over the last tenth of the horizon."""
+        return _last_tenth(self.train)
+
+    @property
+    def last_heldout(self) -> Float[np.ndarray, " seeds"]:
+        """The held-out loss over the last tenth of the horizon."""
+        return _last_tenth(self.heldout)
+
+
+def _last_tenth(losses: Float[np.ndarray, "seeds points"]) -> Float[np.ndarray, " seeds"]:
+    return losses[:, -max(1, losses.shape[1] // 10) :].mean(axis=1)
+
+
+def adam(options: Mapping[str, Array]) -> optax.GradientTransformation:
+    """Adam."""
+    return optax.adam(options["learning_rate"])
+
+
+def sgdm(options: Mapping[str, Array]) -> optax.GradientTransformation:
+    """SGD with momentum, m ← γm + g."""
+    return optax.sgd(options["learning_rate"], momentum=options["momentum"])
+
+
+def _grid(**values: Any) -> dict[str, Float[np.ndarray, " options"]]:
+    table = np.meshgrid(*values.values(), indexing="ij")
+    columns = [column.reshape(-1).astype(np.float32) for column in table]
+    return dict(zip(values, columns, strict=True))
+
+
+GRIDS: dict[str, tuple[Callable, dict[str, Float[np.ndarray, " options"]]]] = {
+    "adam": (adam, _grid(learning_rate=np.geomspace(1e-4, 1e-1, 13))),
+    "sgdm-tuned": (
+        sgdm,
+        _grid(learning_rate=np.geomspace(1e-3, 1, 13), momentum=(0, 0.5, 0.9, 0.95, 0.99)),
+    ),
+}
+"""Hand-made optimizers by name, and the options that are tried."""
+
+
+def evaluate(
+    task: Task, data: Data, make: Callable, options: Any, *, seeds: Sequence[int], horizon: int
+) -> Curves:
+    """Train a fresh network for each seed.
+
+    Args:
+        task: what to train.
+        data: its data.
+        make: makes an Optax optimizer from `options`, such as `unf.optim.learned_optimizer`
+            from a θ.
+        options: arrays, or a tree of them.
+        seeds: one network each.
+        horizon: steps of training.
+    """
+    options = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), options)
+    if not len(seeds) or horizon < 1:
+        raise ValueError(f"{len(seeds)} seeds and {horizon} steps; expected at least one of each")
+    return _as_curves(_curves(task, data, make, options, _keys(seeds, _EVALUATION), horizon))
+
+
+def part_ends(horizon: int) -> Int[np.ndarray, " parts"]:
+    """The steps at which the parts of curves end.
+
+    >>> part_ends(250)[:3], part_ends(250)[-1], len(part_ends(250))
+    (array([3, 6, 9]), np.int64(250), 84)
+    """
+    each = -(-horizon // POINTS)
+    return np.minimum(np.arange(each, horizon + each, each), horizon)
+
+
+def tune(task: Task, data: Data, name: str, *, horizon: int, runs: int = 3) -> dict[str, float]:
+    """The best options of a grid, by training loss over the last tenth of the horizon.
+
+    Args:
+        task: what to train.
+        data: its data.
+        name: one of `GRIDS`.
+        horizon: steps of each training.
+        runs: networks for each point of the grid, none of them evaluated later.
+
+    Raises:
+        ValueError: if training diverges at every point of the grid.
+    """
+    make, grid = GRIDS[name]
+    points = {key: jnp.asarray(values) for key, values in grid.items()}
+    curves = _grid_curves(task, data, make, points, _keys(range(runs), _TUNING), horizon)
+    scores = np.array([_as_curves((x, y)).last.mean() for x, y in zip(*curves, strict=True)])
+    if not np.isfinite(scores).any():
+        raise ValueError(f"{name}: training diverges at every point of the grid {grid}")
+    best = int(np.argmin(np.where(np.isfinite(scores), scores, np.inf)))
+    return {key: float(values[best]) for key, values in grid.items()}
+
+
+def at_edge(name: str, options: Mapping[str, float]) -> list[str]:
+    """The options that are the smallest or largest of their grid: better ones may lie beyond."""
+    grid = GRIDS[name][1]
+    return [k for k, x in options.items() if np.isclose(x, [grid[k].min(), grid[k].max()]).any()]
+
+
+def _keys(seeds: Sequence[int], stream: int) -> Keys:
+    return jnp.stack([jax.random.fold_in(jax.random.key(seed), stream) for seed in seeds])
+
+
+def _as_curves(arrays: tuple[Array, Array]) -> Curves:
+    return Curves(*(np.asarray(x, np.float64) for x in arrays))
+
+
+@eqx.filter_jit
+def _grid_curves(
+    task: Task, data: Data, make: Callable, options: PyTree, keys: Keys, horizon: int
+) -> tuple[Array, Array]:
+    """Train one network for each point of a grid and each key."""
+    return jax.vmap(lambda point: _curves(task, data, make, point, keys, horizon))(options)
+
+
+@eqx.filter_jit
+def _curves(
+    task: Task, data: Data, make: Callable, options: PyTree, keys: Keys, horizon: int
+) -> tuple[Array, Array]:
+    """Train one network for each key."""
+    ends = part_ends(horizon)
+    each, rest = int(ends[0]), horizon % int(ends[0])
+    optimizer = make(options)
+
+    def step(state: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Array]:
+        return training_step(task, optimizer, state, task.batch(data.train, key=key))
+
+    def part(
+        state: PyTree, key: PRNGKeyArray, steps: int = each
+    ) -> tuple[PyTree, tuple[Array, Array]]:
+        train_key, heldout_key = jax.random.split(key)
+        state, losses = jax.lax.scan(step, state, jax.random.split(train_key, steps))
+        heldout = jax.lax.map(
+            lambda k: task.loss(state[0], task.batch(data.heldout, key=k)),
+            jax.random.split(heldout_key, _HELDOUT_BATCHES),
+        )
+        return state, (jnp.mean(losses), jnp.mean(heldout))
+
+    def one(key: PRNGKeyArray) -> tuple[Array, Array]:
+        init_key, key = jax.random.split(key)
+        params = task.init(key=init_key)
+        keys = jax.random.split(key, len(ends))
+        state, curves = jax.lax.scan(
+            part, (params, optimizer.init(params)), keys[: horizon // each]
+        )
+        if not rest:
+            return curves
+        _, last = part(state, keys[-1], rest)
+        return jax.tree.map(lambda x, y: jnp.append(x, y), curves, last)
+
+    return jax.vmap(one)(keys)

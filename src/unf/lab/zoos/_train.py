@@ -1,0 +1,160 @@
+"""Training many networks at once: one compiled function for a whole chunk of models."""
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import NamedSharding, PartitionSpec
+from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, PyTree
+
+from ..._devices import local_mesh, memory_reason, out_of_memory
+from ...zoo import ZooError
+from ...zoo._zoo import REPEATS
+from ._recipe import Choices, Recipe
+
+
+class Trained(NamedTuple):
+    """A chunk of networks; every array has a leading axis of models."""
+
+    params: PyTree
+    choices: Choices
+    success: Float[Array, "models repeats"]
+    loss: Float[Array, "models repeats"]
+    finite: Bool[Array, " models"]
+
+
+class _Run(NamedTuple):
+    """A network in training."""
+
+    params: PyTree
+    moments: Any
+    choices: Choices
+    key: PRNGKeyArray
+
+
+def train_chunk(
+    recipe: Recipe,
+    keys: Key[Array, " models"],
+    batch_size: int,
+    data: PyTree = (),
+    *,
+    on_steps: Callable[[int], None] = lambda steps: None,
+) -> Trained:
+    """Train and measure the networks of these keys, spread over all devices of this process.
+
+    Args:
+        recipe: what to train.
+        keys: one for each network; it alone decides how that network turns out.
+        batch_size: of all of them.
+        data: what `recipe.data()` returned.
+        on_steps: called with a number of steps once they are done.
+    """
+    begin, advance, finish = _compiled(recipe, batch_size)
+    sharding = NamedSharding(local_mesh(len(keys), "models"), PartitionSpec("models"))
+    runs = begin(jax.device_put(keys, sharding))
+    at_once = max(1, recipe.steps // 20)
+    waiting: list[tuple[Array, int]] = []
+    for first in range(0, recipe.steps, at_once):
+        steps = min(at_once, recipe.steps - first)
+        runs, done = advance(runs, data, first, steps)
+        waiting.append((done, steps))
+        if len(waiting) > 1:  # one dispatch ahead, so that the device never waits
+            _wait(waiting.pop(0), on_steps)
+    trained = finish(runs, data)
+    for entry in waiting:
+        _wait(entry, on_steps)
+    return trained
+
+
+def train_in_parts(
+    recipe: Recipe,
+    keys: Key[Array, " models"],
+    batch_size: int,
+    data: PyTree = (),
+    *,
+    at_once: int,
+    on_model_steps: Callable[[int], None] = lambda count: None,
+) -> tuple[Trained, int]:
+    """Train at most `at_once` networks at a time, and half as many if there is no memory for it.
+
+    Returns the networks, and how many at a time there was room for.
+    """
+    while True:
+        parts = [keys[first : first + at_once] for first in range(0, len(keys), at_once)]
+        try:
+            trained = [
+                train_chunk(
+                    recipe, part, batch_size, data,
+                    on_steps=lambda steps, part=part: on_model_steps(len(part) * steps),
+                )
+                for part in parts
+            ]  # fmt: skip
+            if len(trained) == 1:  # without memory to measure them, waiting tells
+                return jax.block_until_ready(trained[0]), at_once
+            trained = jax.device_get(trained)
+            return jax.tree.map(lambda *each: jnp.concatenate(each), *trained), at_once
+        except jax.errors.JaxRuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            if at_once == 1:
+                raise ZooError(
+                    "the device has no memory for a single model; choose smaller models or "
+                    f"batches ({memory_reason(error)})"
+                ) from error
+            at_once = -(-at_once // 2)
+
+
+def _wait(entry: tuple[Array, int], on_steps: Callable[[int], None]) -> None:
+    done, steps = entry
+    jax.block_until_ready(done)
+    on_steps(steps)
+
+
+@lru_cache(maxsize=8)
+def _compiled(recipe: Recipe, batch_size: int) -> tuple[Callable, Callable, Callable]:
+    """Functions on a chunk of models: begin, advance by some steps, finish."""
+    adam = optax.scale_by_adam()
+
+    def begin(key: PRNGKeyArray) -> _Run:
+        draw_key, init_key, _, _ = jax.random.split(key, 4)
+        choices = recipe.draw(key=draw_key)
+        params = recipe.init(choices, key=init_key)
+        return _Run(params, adam.init(params), choices, key)
+
+    def step(run: _Run, data: PyTree, index: Array) -> _Run:
+        _, _, train_key, _ = jax.random.split(run.key, 4)
+        batch_key, loss_key = jax.random.split(jax.random.fold_in(train_key, index))
+        batch = recipe.batch(run.choices, data, batch_size, key=batch_key)
+        gradient = jax.grad(recipe.loss)(run.params, batch, run.choices, key=loss_key)
+        updates, moments = adam.update(gradient, run.moments)
+        rate, decay = run.choices["learning_rate"], run.choices.get("weight_decay", 0.0)
+        params = jax.tree.map(lambda p, u: p - rate * (u + decay * p), run.params, updates)
+        return run._replace(params=params, moments=moments)
+
+    @partial(jax.jit, static_argnums=3, donate_argnums=0)
+    def advance(runs: _Run, data: PyTree, first: Any, steps: int) -> tuple[_Run, Array]:
+        def body(runs: _Run, index: Array) -> tuple[_Run, None]:
+            return jax.vmap(step, (0, None, None))(runs, data, index), None
+
+        runs, _ = jax.lax.scan(body, runs, first + jnp.arange(steps))
+        return runs, jnp.asarray(first + steps)
+
+    def finish(run: _Run, data: PyTree) -> Trained:
+        _, _, _, measure_key = jax.random.split(run.key, 4)
+        measured = [
+            recipe.measure(run.params, data, repeat=i, key=jax.random.fold_in(measure_key, i))
+            for i in range(REPEATS)
+        ]
+        success, loss = (jnp.stack([m[name] for m in measured]) for name in ("success", "loss"))
+        flat = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(run.params)]
+        finite = jnp.all(jnp.stack(flat)) & jnp.all(jnp.isfinite(loss))
+        return Trained(run.params, run.choices, success, loss, finite)
+
+    return (
+        jax.jit(jax.vmap(begin)),
+        advance,
+        jax.jit(jax.vmap(finish, (0, None))),
+    )

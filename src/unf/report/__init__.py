@@ -1,9 +1,0 @@
-"""Reports: one page of HTML about a run, with its charts, figures and configuration.
-
-unf.report.write("out/zoo")  # out/zoo/report.html
-"""
-
-from ._errors import ReportError
-from ._report import render, write
-
-__all__ = ["ReportError", "render", "write"]

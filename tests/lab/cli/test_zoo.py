@@ -1,0 +1,130 @@
+"""`unf zoo`, `unf predict` and `unf reproduce`, as a user types them."""
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.lab.zoos.tiny import CHUNK, MODELS
+from unf.lab.cli import main
+from unf.zoo import Zoo
+
+BUILD = [
+    "zoo", "build", "tiny-rnn", "--models", str(MODELS), "--chunk", str(CHUNK), "--hidden", "3",
+    "--digits", "1", "--steps", "4", "--problems", "30", "--batch-sizes", "2,3",
+    "--dtype", "float32",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory):
+    path = tmp_path_factory.mktemp("cli") / "zoo"
+    assert main([*BUILD, "--out", str(path), "--quiet"]) == 0
+    return path
+
+
+def test_info(zoo, capsys):
+    assert main(["zoo", "info", str(zoo), "--check"]) == 0
+    printed = capsys.readouterr().out
+    assert "14 of 14 models, 0 diverged" in printed and "every chunk can be read" in printed
+    assert main(["zoo", "info", str(zoo), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["config"]["hidden"] == 3
+
+
+def test_metadata_as_csv(zoo, tmp_path, capsys):
+    assert main(["zoo", "info", str(zoo), "--csv", str(tmp_path / "new" / "zoo.csv")]) == 0
+    rows = list(csv.DictReader((tmp_path / "new" / "zoo.csv").read_text().splitlines()))
+    assert len(rows) == MODELS and rows[0]["status"] == "trained"
+    assert {row["batch_size"] for row in rows} == {"2", "3"}
+    assert all(1e-4 <= float(row["learning_rate"]) <= 1e-2 for row in rows)
+
+
+def test_plot(zoo, capsys):
+    assert main(["zoo", "plot", str(zoo)]) == 0
+    assert (zoo / "zoo.png").read_bytes().startswith(b"\x89PNG")
+    (zoo / "zoo.png").unlink()
+
+
+def test_predict(zoo, tmp_path, capsys):
+    train = ["predict", "train", "--zoo", str(zoo), "--method", "statnn", "--out", str(tmp_path)]
+    options = ["--seeds", "2", "--split", "8,3,3", "--epochs", "1", "--quiet"]
+    assert main([*train, *options]) == 0
+    assert "StatNN: τ" in capsys.readouterr().out
+    assert (tmp_path / "predictions.png").exists() and (tmp_path / "curves.png").exists()
+    assert main(["predict", "apply", "--checkpoint", str(tmp_path), "--zoo", str(zoo)]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert len(rows) == MODELS and 0 <= float(rows[3]["predicted"]) <= 1
+    file = tmp_path / "new" / "predictions.csv"
+    apply = ["predict", "apply", "--checkpoint", str(tmp_path), "--zoo", str(zoo)]
+    assert main([*apply, "--out", str(file)]) == 0
+    assert len(file.read_text().splitlines()) == MODELS + 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["zoo", "info", "nowhere"], "nowhere: no zoo here"),
+        ([*BUILD[:-6], "--hidden", "0", "--out", "x"], "hidden is 0; expected at least 1"),
+        (["predict", "train", "--zoo", "nowhere", "--method", "unf"], "nowhere: no zoo here"),
+        (
+            ["zoo", "build", "small-cnn", "--dataset", "mnist", "--models", "2", "--out", "x"],
+            "unknown dataset 'mnist'",
+        ),
+    ],
+)
+def test_mistakes(arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_building_twice_is_refused(zoo, capsys):
+    assert main([*BUILD, "--out", str(zoo)]) == 1
+    assert "there is a zoo already; continue it with --resume" in capsys.readouterr().err
+
+
+def test_help_names_options_and_defaults(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["zoo", "build", "tiny-rnn", "--help"])
+    printed = capsys.readouterr().out
+    assert "--hidden INT" in printed and "(default: 128)" in printed
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_stopped_and_resumed(how, tmp_path):
+    """Stopped at a random moment, continued: every file is as without the stop."""
+    path, whole = tmp_path / "zoo", tmp_path / "whole"
+    environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
+    longer = ["400" if word == "4" and i and BUILD[i - 1] == "--steps" else word
+              for i, word in enumerate(BUILD)]  # fmt: skip
+    command = [sys.executable, "-m", "unf.lab.cli", *longer]
+
+    def run(out, *options):
+        words = [*command, "--out", str(out), *options]
+        return subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+
+    assert run(whole).returncode == 0
+    process = subprocess.Popen(
+        [*command, "--out", str(path)], env=environment, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 120
+    while not (path / "status" / "c" / "0").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(how)
+    _, errors = process.communicate(timeout=60)
+    assert not Zoo(path).complete
+    if how == signal.SIGINT:
+        assert process.returncode == 130
+        assert "stopped; what is finished is stored" in errors and "--resume" in errors
+    resumed = run(path, "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    files = [f.relative_to(whole) for f in whole.rglob("*") if f.is_file()]
+    for file in sorted(f for f in files if f.name != "config.toml"):  # it has the folder
+        assert (path / file).read_bytes() == (whole / file).read_bytes(), file

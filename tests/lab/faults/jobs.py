@@ -1,0 +1,115 @@
+"""The three kinds of long jobs as commands of a few seconds, and what they leave when done."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.lab.faults.level import FULL
+
+KIND = "deepset" if FULL else "sgdm"
+"""The second compiles faster."""
+ZOO = [
+    "zoo", "build", "tiny-rnn", "--models", "24", "--chunk", "4", "--hidden", "4", "--digits", "1",
+    "--steps", "300", "--batch-sizes", "4", "--problems", "20", "--quiet",
+]  # fmt: skip
+META = [
+    "lopt", "train", "--task", "mlp", "--optimizer", KIND, "--dataset", "digits",
+    "--batch-size", "4", "--steps", "150", "--pairs", "4", "--window", "4", "--horizon", "8",
+    "--checkpoint-seconds", "0", "--quiet",
+]  # fmt: skip
+PREDICT = [
+    "predict", "train", "--method", "statnn", "--seeds", "2", "--epochs", "20", "--batch-size",
+    "4", "--split", "16,4,4", "--quiet",
+]  # fmt: skip
+
+
+class Jobs:
+    """Starts commands, all with one cache of compiled functions."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if k not in ("UNF_DATA", "XLA_FLAGS")},
+            "JAX_COMPILATION_CACHE_DIR": str(Path(__file__).parents[3] / ".jax_cache"),
+            "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_NUM_CPU_DEVICES": "2",
+        }
+
+    def start(self, *words):
+        return subprocess.Popen(
+            [sys.executable, "-m", "unf.lab.cli", *map(str, words)],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, *words):
+        """Run to the end, and return what it says on standard error."""
+        process = self.start(*words)
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+        return errors
+
+    def command(self, kind: str, out: Path) -> list[str]:
+        """The command of a job, with its folder."""
+        words = {"zoo": ZOO, "meta": META, "predict": PREDICT}[kind]
+        source = ["--zoo", str(self.folder / "zoo")] if kind == "predict" else []
+        return [*words, *source, "--out", str(out)]
+
+    def reference(self, kind: str) -> Path:
+        """The folder of an undisturbed run, made once."""
+        out = self.folder / kind
+        if kind == "predict":
+            self.reference("zoo")
+        if not out.exists():
+            self.run(*self.command(kind, out))
+        return out
+
+
+def begun(kind: str, out: Path) -> bool:
+    """Whether something was stored already."""
+    where = {"zoo": "status/c/*", "meta": "checkpoints/step-*", "predict": "checkpoints/step-*"}
+    return any(out.glob(where[kind]))
+
+
+def results(kind: str, out: Path) -> dict[str, bytes | str]:
+    """All that a job is run for, without the time it took and where it was."""
+    if kind == "zoo":
+        files = [f for f in out.rglob("*") if f.is_file() and f.name != "config.toml"]
+        return {str(f.relative_to(out)): f.read_bytes() for f in files}
+    if kind == "meta":
+        optimizer = _tensors(out / "optimizer.safetensors")
+        return {"metrics": (out / "metrics.csv").read_text(), "optimizer": optimizer}
+    report = json.loads((out / "result.json").read_text())
+    report.pop("seconds")
+    models = {file.name: _tensors(file) for file in out.glob("model-*")}
+    return {"report": json.dumps(report), **models}
+
+
+def _tensors(file: Path) -> bytes:
+    """What follows the header, which has the date."""
+    data = file.read_bytes()
+    return data[8 + int.from_bytes(data[:8], "little") :]
+
+
+def kill(process) -> None:
+    """As the system does when memory is short, or power fails: the command and its children."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.communicate(timeout=60)
+
+
+def wait_until(condition, seconds=120.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)

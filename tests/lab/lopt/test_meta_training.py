@@ -1,0 +1,264 @@
+"""Meta-training: what it does, and going on after a stop."""
+
+import csv
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from unf.lab import report
+from unf.lab.lopt import MetaError, MetaTraining, first_theta, meta_train
+from unf.lab.tasks import MLPTask
+from unf.meta import EvolutionStrategies, FullUnroll, InnerTraining, advance, begin
+from unf.optim import load
+
+KEY = jax.random.key(0)
+TASK = MLPTask(dataset="digits", hidden=(3,), batch_size=4)
+OPTIONS = MetaTraining(steps=6, pairs=2, window=2, horizon=4)
+
+
+def arrays(folder):
+    return jax.tree.leaves(load(folder / "optimizer.safetensors"))
+
+
+def train(folder, options=OPTIONS, **more):
+    return meta_train(TASK, "unf", folder, options, steps_per_call=2, show_progress=False, **more)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    train(folder)
+    return folder
+
+
+def test_results(whole):
+    rows = list(csv.DictReader((whole / "metrics.csv").read_text().splitlines()))
+    assert [int(float(row["step"])) for row in rows] == [2, 4, 6]
+    assert all(np.isfinite(float(row["loss"])) for row in rows)
+    start = jax.tree.leaves(first_theta(TASK, "unf", OPTIONS))
+    assert any(
+        (np.asarray(a) != np.asarray(b)).any() for a, b in zip(start, arrays(whole), strict=True)
+    )
+
+
+def test_the_folder_can_be_reported(whole):
+    assert "UNF on mlp: 6 of 6 meta-steps are done" in report.render(whole)
+
+
+@pytest.mark.parametrize("stop_after", [2, 4])
+def test_stopped_and_resumed_is_the_same(whole, tmp_path, stop_after):
+    def stop(row):
+        if row["step"] == stop_after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt, match=r"^$"):
+        train(tmp_path, on_metrics=stop)
+    train(tmp_path, resume=True)
+    for a, b in zip(arrays(tmp_path), arrays(whole), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert (tmp_path / "metrics.csv").read_text() == (whole / "metrics.csv").read_text()
+    train(tmp_path, resume=True)  # nothing is left to do
+    assert (tmp_path / "metrics.csv").read_text() == (whole / "metrics.csv").read_text()
+
+
+def test_many_steps_to_a_call_are_single_ones():
+    problem = InnerTraining(TASK.data().train, TASK)
+    estimator = EvolutionStrategies(4, window=2, pairs=2)
+    optimizer = optax.adam(1e-2)
+    theta = first_theta(TASK, "deepset", OPTIONS)
+    first = begin(problem, estimator, optimizer, theta, key=KEY)
+
+    def go(state, count):
+        return advance(
+            problem, estimator, optimizer.update, state, jnp.asarray(count), key=KEY, at_most=4
+        )
+
+    together, metrics = go(first, 4)
+    state = first
+    for i in range(4):
+        state, one = go(state, 1)
+        np.testing.assert_allclose(one.loss[0], metrics.loss[i], rtol=1e-6)
+    for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(together), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_meta_training_improves_the_optimizer(tmp_path):
+    """With nothing but two scalars to learn."""
+    task = MLPTask(dataset="digits", hidden=(8,), batch_size=16)
+    options = MetaTraining(steps=100, learning_rate=0.05, horizon=20, window=5, pairs=4)
+    rows = []
+    theta = meta_train(
+        task, "sgdm", tmp_path, options, show_progress=False, on_metrics=rows.append,
+        steps_per_call=20,
+    )  # fmt: skip
+    assert rows[-1]["loss"] < rows[0]["loss"] - 0.05
+    assert float(theta.alpha) > 0.12
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": 1}, "has seed = 0, not 1"),
+        ({"options": dataclasses.replace(OPTIONS, sigma=0.1)}, "has sigma = 0.01, not 0.1"),
+    ],
+)
+def test_another_meta_training_is_refused(whole, change, message):
+    with pytest.raises(MetaError, match=message):
+        train(whole, resume=True, **change)
+
+
+def test_mistakes(whole, tmp_path):
+    with pytest.raises(MetaError, match="there is a meta-training already; go on with --resume"):
+        train(whole)
+    with pytest.raises(MetaError, match=r"has task\.hidden = \[3\], not \[4\]"):
+        meta_train(dataclasses.replace(TASK, hidden=(4,)), "unf", whole, OPTIONS, resume=True)
+    with pytest.raises(MetaError, match="unknown kind of optimizer 'adam'"):
+        meta_train(TASK, "adam", tmp_path)
+    with pytest.raises(MetaError, match="horizon is 5 and the window 2"):
+        train(tmp_path, dataclasses.replace(OPTIONS, horizon=5))
+    for change, message in [
+        ({"cut": float("nan")}, "cut nan"),
+        ({"learning_rate": float("inf")}, "learning_rate is inf"),
+        ({"form": "mine"}, "form is 'mine'"),
+        ({"estimator": "rl"}, "estimator is 'rl'"),
+        ({"steps": 0}, "steps is 0"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            MetaTraining(**change)
+    (tmp_path / "config.json").write_text("no")
+    with pytest.raises(MetaError, match="not of a meta-training, or damaged"):
+        train(tmp_path, resume=True)
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(MetaError, match="not a description of a meta-training"):
+        train(tmp_path, resume=True)
+
+
+@pytest.fixture
+def copy(whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def test_a_checkpoint_without_its_configuration_is_still_this_ones(copy):
+    (copy / "config.json").unlink()
+    with pytest.raises(MetaError, match="there is a meta-training already"):
+        train(copy)
+    with pytest.raises(MetaError, match="has seed = 0, not 7"):
+        train(copy, resume=True, seed=7)
+    train(copy, resume=True)
+
+
+def checkpoints(folder):
+    return sorted((folder / "checkpoints").iterdir())
+
+
+def damage(file, how):
+    data = bytearray(file.read_bytes())
+    if how == "truncated":
+        file.write_bytes(data[: len(data) // 2])
+    elif how == "flipped":
+        data[-5] ^= 16
+        file.write_bytes(data)
+    else:
+        file.unlink()
+
+
+@pytest.mark.parametrize("how", ["truncated", "flipped", "missing"])
+def test_the_last_good_checkpoint_is_used(whole, tmp_path, capsys, how):
+    train(tmp_path, seconds_between_checkpoints=0.0)
+    _, last = checkpoints(tmp_path)
+    damage(last, how)
+    (tmp_path / "metrics.csv").unlink()
+    train(tmp_path, resume=True)
+    for a, b in zip(arrays(tmp_path), arrays(whole), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert (tmp_path / "metrics.csv").read_text() == (whole / "metrics.csv").read_text()
+    said = capsys.readouterr().err
+    assert how == "missing" or (str(last) in said and "going on from step 4" in said)
+    for file in checkpoints(tmp_path):
+        damage(file, "flipped")
+    with pytest.raises(MetaError, match=r"no whole checkpoint .*altered.*; remove .* to begin ag"):
+        train(tmp_path, resume=True)
+
+
+def test_a_checkpoint_is_no_optimizer(whole):
+    with pytest.raises(ValueError, match="not a learned optimizer"):
+        load(checkpoints(whole)[-1])
+
+
+def test_killed_and_resumed_is_the_same(whole, tmp_path):
+    """A checkpoint from before the end, and later metrics, as a kill between files leaves them."""
+
+    def stop(row):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt, match=r"^$"):
+        train(tmp_path, on_metrics=stop)
+    shutil.copy(whole / "metrics.csv", tmp_path / "metrics.csv")
+    shutil.copy(whole / "optimizer.safetensors", tmp_path / "optimizer.safetensors")
+    train(tmp_path, resume=True, seconds_between_checkpoints=0.0)
+    for a, b in zip(arrays(tmp_path), arrays(whole), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert (tmp_path / "metrics.csv").read_text() == (whole / "metrics.csv").read_text()
+
+
+@dataclasses.dataclass(frozen=True)
+class Negative(MLPTask):
+    """A loss that is below zero, of which no multiple is larger."""
+
+    def loss(self, params, batch):
+        return super().loss(params, batch) - 10
+
+
+def test_a_cut_that_makes_no_sense_is_refused(tmp_path):
+    task = Negative(dataset="digits", hidden=(3,), batch_size=4)
+    with pytest.raises(MetaError, match=r"have a mean loss of -.*choose cut=0"):
+        meta_train(task, "sgdm", tmp_path, OPTIONS)
+
+
+@pytest.mark.parametrize("estimator", ["es", "unroll"])
+def test_other_estimators(estimator, tmp_path):
+    options = dataclasses.replace(OPTIONS, estimator=estimator, steps=2)
+    made = options.make_estimator(TASK, 1.0)
+    assert isinstance(made, FullUnroll) if estimator == "unroll" else not made.persistent
+    theta = train(tmp_path, options)
+    assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(theta))
+
+
+SCRIPT = """
+import json, sys
+import jax
+from unf.meta import MetaTraining, meta_train
+from unf.lab.tasks import MLPTask
+
+assert len(jax.devices()) == int(sys.argv[1])
+rows = []
+task = MLPTask(dataset="digits", hidden=(3,), batch_size=4)
+options = MetaTraining(steps=4, pairs=8, window=2, horizon=4)
+meta_train(task, "sgdm", sys.argv[2], options, on_metrics=rows.append, show_progress=False)
+print(json.dumps([row["loss"] for row in rows]))
+"""
+
+
+def test_pairs_are_spread_over_devices_without_changing_the_result(tmp_path):
+    losses = []
+    for devices in (1, 8):
+        environment = {
+            **os.environ,
+            "JAX_NUM_CPU_DEVICES": str(devices),
+            "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"),
+        }
+        words = [sys.executable, "-c", SCRIPT, str(devices), str(tmp_path / str(devices))]
+        run = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+        assert run.returncode == 0, run.stderr
+        losses.append(json.loads(run.stdout.splitlines()[-1]))
+    np.testing.assert_allclose(*losses, rtol=1e-4)
