@@ -195,20 +195,20 @@ def terms() -> str:
     scores = jax.ShapeDtypeStruct((16,), "float32")
     space = unf.WeightSpace.from_spec(spec, given)
     neurons = unf.WeightSpace.from_spec({"score": "hidden"}, {"score": scores})
-    return unf.basis.picture(unf.basis.make_plan(space, neurons))
+    return unf.viz.draw_terms(unf.basis.make_plan(space, neurons))
 
 
 def main(folder: Path) -> None:
     """Write all pictures."""
     pictures = {
         "idea-permutation": permutation(),
-        "idea-space": unf.spec.picture(spaces.mlp(8, 32, 32, 10)),
+        "idea-space": unf.viz.draw_space(spaces.mlp(8, 32, 32, 10)),
         "idea-equivariance": equivariance(),
         "idea-fifteen": fifteen(),
         "idea-term": term(),
         "terms": terms(),
-        "coefficients": unf.nn.picture(unf.optim.load("unf-mlp-fashion-mnist").head),
-        "transformer": unf.spec.picture(spaces.transformer()),
+        "coefficients": unf.viz.draw_coefficients(unf.optim.load("unf-mlp-fashion-mnist").head),
+        "transformer": unf.viz.draw_space(spaces.transformer()),
     }
     for name, picture in pictures.items():
         (folder / f"{name}.svg").write_text(picture)

@@ -36,7 +36,7 @@ MISTAKES = {
     "unf.infer(params, network, x)": "the network comes first",
     "unf.infer(network, params)": "unf.infer called fn(params, *inputs) with 0 inputs",
     "unf.infer(network, params, jnp.ones((3, 5)))": "of shapes [(3, 5)]; does the network take",
-    "unf.verify(network, space, params, x, key=key)": "this is no weight space",
+    "unf.verify(network, space, params, x, key=key)": "not a weight space",
     "unf.verify(network, params, spec, x, key=key)": "unf.WeightSpace.from_spec(spec, params)",
     "space.permute(params, key)": "space.sample_permutation(key) draws",
     # Layers

@@ -11,7 +11,7 @@ from .models import load_model, save_model
 from .spec import SpecError, SymmetryError, WeightSpace, verify
 
 if TYPE_CHECKING:
-    from . import lab, meta, optim, zoo
+    from . import lab, meta, optim, viz, zoo
 
 __all__ = [
     "SpecError",
@@ -33,10 +33,11 @@ __all__ = [
     "spec",
     "testing",
     "verify",
+    "viz",
     "zoo",
 ]
-_WHEN_NEEDED = ("lab", "meta", "optim", "zoo")
-"""Packages that are imported when they are first used, so that `import unf` stays quick."""
+_WHEN_NEEDED = ("lab", "meta", "optim", "viz", "zoo")
+"""Packages that are imported on first use, so that `import unf` stays fast."""
 
 
 def __getattr__(name: str) -> Any:

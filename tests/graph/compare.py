@@ -7,7 +7,8 @@ import jax
 import numpy as np
 
 from unf import WeightSpace
-from unf.spec import Concat, Leaf, Name, Number, Product
+from unf.spec import Leaf
+from unf.spec._grammar import Concat, Name, Number, Product
 
 
 def canonical(space: WeightSpace) -> dict[str, str]:
@@ -54,7 +55,7 @@ def single_axes(space: WeightSpace) -> Iterator[tuple[str, WeightSpace]]:
                 Leaf(x.path, tuple(Number(n) for n in x.shape), x.shape) for x in space.leaves
             ]
             leaves[i] = Leaf(leaf.path, axes, leaf.shape)
-            found = WeightSpace._build(space.treedef, tuple(leaves), {"moved": size})
+            found = WeightSpace.from_leaves(space.treedef, tuple(leaves), {"moved": size})
             yield f"{leaf.path} place {place} of {leaf}", found
 
 

@@ -1,5 +1,8 @@
 """The interface of `infer`: inputs and outputs, state, explanations, warnings, errors."""
 
+import re
+
+import equinox
 import jax
 import jax.numpy as jnp
 import pytest
@@ -9,7 +12,8 @@ import unf
 from tests.graph.compare import canonical
 from tests.graph.networks import NETWORKS
 from tests.graph.networks._case import f32
-from unf.graph import RULES, UnknownOperation, Value, unify
+from unf.graph import UnknownOperation, Value, unify
+from unf.graph._registry import RULES
 
 
 def mlp(p, x):
@@ -102,7 +106,7 @@ def test_explanation_of_what_is_nested_split_and_stacked():
         for name in ("attention_equinox", "scanned_layers")
     }
     assert "a product: reshape" in explain["attention_equinox"]
-    assert "is nested: wherever it stands, head stands exactly once" in explain["attention_equinox"]
+    assert "is nested: wherever it occurs, head occurs exactly once" in explain["attention_equinox"]
     assert "one for each layer: scan" in explain["scanned_layers"]
 
 
@@ -122,9 +126,15 @@ def test_dead_parameters_are_reported():
     assert "params/key/bias" in str(report)
 
 
-def test_a_space_written_by_hand_says_so():
+def test_a_space_written_by_hand_has_no_reasons():
     space = unf.WeightSpace.from_spec({"w": "a b"}, {"w": f32(2, 3)})
-    assert "given by hand" in space.explain("w")
+    with pytest.raises(unf.SpecError, match=r"written by hand[\s\S]*unf.infer"):
+        space.explain("w")
+
+
+def test_explanations_survive_relaxing_and_fixing():
+    space = unf.infer(mlp, MLP, f32(2, 4)).relax("in").fix("b1")
+    assert "w2  [b1 out]" in space.explain("w2") and "dot_general" in space.explain("w2")
 
 
 def test_explaining_a_leaf_that_is_not_there():
@@ -190,7 +200,7 @@ def test_register_rule_wants_names():
     ("options", "message"),
     [
         ({"inputs": "loose"}, "inputs= does not fit"),
-        ({"inputs": ("a b", "c d")}, "a specification for each of the 1"),
+        ({"inputs": ("a b", "c d")}, "a specification for each of 1"),
         ({"inputs": ("a b c",)}, "has 3 axes, the array 2"),
         ({"inputs": ("a a",)}, "'a' has two sizes"),
         ({"inputs": ("3 a",)}, "a wrong size"),
@@ -204,5 +214,36 @@ def test_bad_options(options, message):
 
 
 def test_a_leaf_that_is_not_an_array():
-    with pytest.raises(unf.SpecError, match="not an array"):
+    with pytest.raises(unf.SpecError, match="at 'activation': not an array"):
         unf.infer(mlp, {**MLP, "activation": jnp.tanh}, f32(2, 4))
+
+
+@pytest.mark.parametrize(
+    ("last", "path"),
+    [
+        (equinox.nn.Lambda(jax.nn.relu), "layers/1/fn"),
+        (equinox.nn.Dropout(0.5, inference=True), "layers/1/inference"),
+    ],
+)
+def test_an_unpartitioned_equinox_module(last, path):
+    """Functions and Python values among the arrays: the error names one, and its remedy runs."""
+    model = equinox.nn.Sequential([equinox.nn.Linear(3, 4, key=jax.random.key(0)), last])
+    with pytest.raises(unf.SpecError, match=f"at '{path}': not an array") as caught:
+        unf.infer(lambda model, x: model(x), model, f32(3))
+    (partition, network) = re.search(
+        r"(params, static = .*); the network is then (lambda .*)", caught.value.remedy
+    ).groups()
+    names = {"equinox": equinox, "model": model}
+    exec(f"{partition}\nnetwork = {network}", names)
+    space = unf.infer(names["network"], names["params"], f32(3))
+    assert str(space.leaves[0]) == "[out in]"
+
+
+def test_an_error_of_the_network_itself_stays():
+    """A branch on a parameter has nothing to do with Python values: JAX's error says where."""
+
+    def branches(p, x):
+        return x if p["w"][0] > 0 else -x
+
+    with pytest.raises(jax.errors.TracerBoolConversionError, match="boolean conversion"):
+        unf.infer(branches, {"w": f32(2)}, f32(2))

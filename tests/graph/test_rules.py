@@ -12,10 +12,11 @@ import pytest
 import unf
 from tests.graph.compare import canonical
 from tests.graph.networks import fill
-from unf.graph import RULES, Equation, Reason, Value
+from unf.graph import Equation, Value
+from unf.graph._expressions import Reason, Variable
 from unf.graph._interpreter import INLINED
-from unf.graph._terms import Axis
-from unf.graph.rules.elementwise import SEVERAL, UNARY
+from unf.graph._registry import RULES
+from unf.graph.rules.arithmetic import SEVERAL, UNARY
 
 
 @dataclass(frozen=True)
@@ -470,14 +471,14 @@ def test_rule(name):
 
 @pytest.mark.parametrize("name", UNARY)
 def test_unary_operations_pass_axes_on(name):
-    x = Value.of([Axis(3), Axis(4)])
+    x = Value.of([Variable(3), Variable(4)])
     (y,) = RULES[name](equation(name, (3, 4)), x)
     assert y.axes == x.axes
 
 
 @pytest.mark.parametrize("name", SEVERAL)
 def test_operations_on_several_arrays_make_axes_one(name):
-    x, y = Value.of([Axis(3), Axis(4)]), Value.of([Axis(3), Axis(4)])
+    x, y = Value.of([Variable(3), Variable(4)]), Value.of([Variable(3), Variable(4)])
     z = RULES[name](equation(name, (3, 4)), x, y)
     assert z.axes == x.axes == y.axes
 

@@ -9,7 +9,7 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 from unf import WeightSpace
-from unf.basis import Plan, core_terms
+from unf.basis import Plan, terms
 from unf.nn import apply, coefficient_shapes
 from unf.testing import valid_partitions
 
@@ -91,11 +91,7 @@ def explicit_matrix(plan: Plan, coefficients: dict) -> np.ndarray:
     """The layer's matrix entry by entry from definition 1 and eq. 15, means for sums."""
     out_numbers, in_numbers = _block_entries(plan.out_space), _block_entries(plan.in_space)
     matrix = np.zeros((plan.out_space.num_weights, plan.in_space.num_weights))
-    known = {
-        (term.target_block, term.source_block, term.partition): term
-        for core in plan.cores
-        for term in core_terms(plan, core)
-    }
+    known = {(term.target_block, term.source_block, term.partition): term for term in terms(plan)}
     for t, target in enumerate(plan.out_space.blocks):
         for s, source in enumerate(plan.in_space.blocks):
             for partition in valid_partitions(source, target):

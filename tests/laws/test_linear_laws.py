@@ -9,7 +9,8 @@ import pytest
 import unf
 from tests.laws.architectures import ARCHITECTURES
 from tests.laws.bruteforce import count_orbits, explicit_matrix, layer_matrix, term_matrices
-from unf.basis import core_parameters, make_plan
+from unf.basis import make_plan
+from unf.basis._cost import core_parameters
 from unf.nn import UNFLinear, apply, coefficient_shapes
 from unf.testing import assert_equivariant, literal_layer, random_features
 

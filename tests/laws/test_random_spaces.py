@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 import unf
 from tests.laws.architectures import space_of
 from tests.laws.bruteforce import count_orbits, explicit_matrix, layer_matrix
-from unf.basis import core_parameters, make_plan
+from unf.basis import make_plan
+from unf.basis._cost import core_parameters
 from unf.nn import coefficient_shapes
 from unf.spec import format_axes, parse_leaf
+from unf.spec._grammar import names_in
+from unf.spec._sizes import axis_size
 
 SIZES = {"a": 2, "b": 3, "h": 2, "h.k": 2, "f": 2, "l": 2, "l.m": 2}
 ATOMS = ["a", "b", "[f]", "2", "h h.k", "[l] l.m"]
@@ -36,10 +39,10 @@ def random_space(strings: list[str]) -> unf.WeightSpace:
     entries = {}
     for i, string in enumerate(strings):
         axes = parse_leaf(string)
-        shape = tuple(unf.spec.axis_size(axis, SIZES) for axis in axes)
+        shape = tuple(axis_size(axis, SIZES) for axis in axes)
         assume(np.prod(shape, initial=1) <= 24)
         entries[f"x{i}"] = (string, shape)
-    used = {str(n.path) for s in strings for a in parse_leaf(s) for n in unf.spec.names_in(a)}
+    used = {str(n.path) for s in strings for a in parse_leaf(s) for n in names_in(a)}
     try:
         return space_of(entries, **{n: s for n, s in SIZES.items() if n in used})
     except unf.SpecError as error:  # two h before an h.k can be ambiguous

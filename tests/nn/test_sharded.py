@@ -12,7 +12,8 @@ import pytest
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
 from tests.laws.architectures import ARCHITECTURES, space_of
-from unf.basis import cost_report, spread_axes
+from unf.basis import cost_report
+from unf.basis._sharding import shard_axes
 from unf.nn import UNFLinear, leaf_shardings, spread
 from unf.testing import random_features
 
@@ -82,12 +83,12 @@ def check_report(name, found):
     ],
 )
 def test_leaves_are_cut_along_their_largest_permutation(spec, shape, sizes, axis):
-    assert spread_axes(space_of({"w": (spec, shape)}, **sizes), 8) == (axis,)
+    assert shard_axes(space_of({"w": (spec, shape)}, **sizes), 8) == (axis,)
 
 
 def test_nothing_is_cut_for_one_device():
     space = ARCHITECTURES["attention, nested"]
-    assert set(spread_axes(space, 1)) == {None}
+    assert set(shard_axes(space, 1)) == {None}
     assert cost_report(space, 1, 1, devices=1).total.bytes_exchanged == 0
 
 

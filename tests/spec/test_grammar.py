@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from unf import SpecError
-from unf.spec import Concat, Name, Number, Product, format_axes, parse_leaf
+from unf.spec import format_axes, parse_leaf
+from unf.spec._grammar import Concat, Name, Number, Product
 
 
 @pytest.mark.parametrize(
@@ -50,10 +51,10 @@ def test_minus_zero_is_zero():
         ("()", "nothing between the brackets"),
         ("[] a", "nothing between the brackets"),
         ("(a + )", "part of the concatenation is empty"),
-        ("a ?", r"'\?' cannot stand here"),
-        ("a..b", "'a' cannot stand here"),
-        (".a", r"'\.' cannot stand here"),
-        ("2a", "'2' cannot stand here"),
+        ("a ?", r"unexpected '\?'"),
+        ("a..b", "unexpected 'a'"),
+        (".a", r"unexpected '\.'"),
+        ("2a", "unexpected '2'"),
         ("0 a", "at least one element"),
         (("a b", "c"), "describes one stored axis, but 'a b' describes 2"),
         (("a", None), "named by a string or an integer"),
@@ -70,7 +71,7 @@ def test_mistakes(text, match):
 
 
 def test_error_points_at_the_mistake():
-    with pytest.raises(SpecError, match="cannot read") as caught:
+    with pytest.raises(SpecError, match="cannot parse") as caught:
         parse_leaf("head ? dim")
     text, pointer = str(caught.value).split("got: ")[1].split("\n")[:2]
     assert text[pointer.index("^") - len("  got: ")] == "?"

@@ -1,22 +1,21 @@
 """What a layer costs, known from its plan alone: no array is made."""
 
 from collections import Counter
-from dataclasses import dataclass
-from dataclasses import fields as dataclass_fields
+from dataclasses import dataclass, fields
 from math import prod
 
 import numpy as np
 
-from .._drawing import card, table
+from .._html import repr_html
 from ..spec import WeightSpace
 from ._plan import Core, Plan, make_plan, views_used
-from ._spread import spread_axes, spread_blocks, spread_stacks
+from ._sharding import most_voted, shard_axes, shard_blocks, shard_stacks
 from ._views import View
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of one part of a layer's forward pass, to each device."""
+    """What one part of a layer's forward pass costs each device."""
 
     part: str
     terms: int = 0
@@ -33,7 +32,7 @@ class CostReport:
 
     Attributes:
         rows: the parts.
-        devices: over how many devices leaves are spread.
+        devices: the number of devices that leaves are sharded across.
         bytes_in: what a device holds of the input.
         bytes_out: what a device holds of the output.
         bytes_coefficients: the coefficients, which every device holds.
@@ -48,63 +47,45 @@ class CostReport:
     @property
     def total(self) -> Cost:
         """The sum of all rows."""
-        fields = [field.name for field in dataclass_fields(Cost) if field.name != "part"]
-        sums = {field: sum(getattr(row, field) for row in self.rows) for field in fields}
-        return Cost("total", **sums)
+        names = [field.name for field in fields(Cost) if field.name != "part"]
+        return Cost("total", **{n: sum(getattr(row, n) for row in self.rows) for n in names})
 
-    def __str__(self) -> str:
-        return "\n".join(filter(None, [_table(self._lines()), self._note()]))
-
-    def _repr_html_(self) -> str:
-        """What notebooks show."""
-        header, *body = self._lines()
-        return card(table(header, body), self._note())
-
-    def _lines(self) -> list[tuple[str, ...]]:
-        """A heading, and the cells of each row."""
-        header = ("part", "terms", "parameters", "FLOPs", "read", "written", "exchanged")
-        body = [
-            (
-                row.part,
-                f"{row.terms:,}",
-                f"{row.parameters:,}",
-                _scaled(row.flops, 1000, ""),
-                _scaled(row.bytes_read, 1024, "B"),
-                _scaled(row.bytes_written, 1024, "B"),
-                _scaled(row.bytes_exchanged, 1024, "B"),
-            )
-            for row in (*self.rows, self.total)
-        ]
-        lines = [header, *body]
+    def cells(self) -> list[tuple[str, ...]]:
+        """The report as a table of strings: a header, a row for each part, and the total."""
+        lines = [("part", "terms", "parameters", "FLOPs", "read", "written", "exchanged")]
+        for row in (*self.rows, self.total):
+            moved = (row.bytes_read, row.bytes_written, row.bytes_exchanged)
+            counts = (f"{row.terms:,}", f"{row.parameters:,}", _scaled(row.flops, 1000, ""))
+            lines.append((row.part, *counts, *(_scaled(x, 1024, "B") for x in moved)))
         return [line[:-1] for line in lines] if self.devices == 1 else lines
 
-    def _note(self) -> str:
+    def note(self) -> str:
+        """What each of several devices holds; empty for one device."""
         if self.devices == 1:
             return ""
-        held = [
-            f"{_scaled(getattr(self, f'bytes_{part}'), 1024, 'B')} {label}"
-            for part, label in (("in", "in"), ("out", "out"), ("coefficients", "coefficients"))
-        ]
-        return f"on each of {self.devices} devices, which holds {', '.join(held)}"
+        held = {"in": self.bytes_in, "out": self.bytes_out, "coefficients": self.bytes_coefficients}
+        parts = [f"{_scaled(size, 1024, 'B')} {name}" for name, size in held.items()]
+        return f"on each of {self.devices} devices, which holds {', '.join(parts)}"
 
+    def __str__(self) -> str:
+        lines = self.cells()
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        rows = []
+        for first, *numbers in lines:
+            right = [cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True)]
+            rows.append("  ".join([first.ljust(widths[0]), *right]))
+        return "\n".join(filter(None, [*rows, self.note()]))
 
-def _table(lines: list[tuple[str, ...]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if i == 0 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        )
-        for line in lines
-    )
+    def _repr_html_(self) -> str:
+        return repr_html(self)
 
 
 def _scaled(value: int | float, base: int, unit: str) -> str:
-    for prefix in ("", "k", "M", "G", "T", "P"):
-        if value < base or prefix == "P":
-            return f"{value:.3g} {prefix}{unit}".rstrip()
-        value /= base
-    raise AssertionError
+    prefixes = iter(("", "k", "M", "G", "T", "P"))
+    prefix = next(prefixes)
+    while value >= base and prefix != "P":
+        value, prefix = value / base, next(prefixes)
+    return f"{value:.3g} {prefix}{unit}".rstrip()
 
 
 def cost_report(
@@ -121,10 +102,10 @@ def cost_report(
     """Terms, parameters, FLOPs and bytes of a layer's forward pass, per core.
 
     Bytes count each array an operation reads or writes once, coefficients included; a compiler
-    that fuses operations moves fewer. On several devices, FLOPs and bytes are those of one of
-    them, with leaves cut as `spread_axes` says, and bytes exchanged are those of the arrays that
-    collectives make there: means over an axis that is cut, results that every device needs,
-    and parts of blocks that have to be cut otherwise.
+    that fuses operations moves fewer. With several devices, FLOPs and bytes are those of one of
+    them, with leaves sharded as `unf.nn` does, and bytes exchanged are those of the arrays that
+    collectives make there: means over a sharded axis, results that every device needs, and
+    blocks that are resharded.
 
     Args:
         space: the input's weight space, or a plan.
@@ -132,9 +113,9 @@ def cost_report(
         out_channels: channels of the output.
         out_space: the output's weight space, by default the input's.
         minimal: as in `make_plan`.
-        batch: how many inputs are processed together.
-        itemsize: bytes of a number.
-        devices: how many devices leaves are spread over.
+        batch: the number of inputs processed together.
+        itemsize: bytes per number.
+        devices: the number of devices that leaves are sharded across.
 
     >>> import jax
     >>> matrix = WeightSpace.from_spec("a b", jax.ShapeDtypeStruct((64, 32), "float32"))
@@ -159,45 +140,32 @@ def cost_report(
     on each of 8 devices, which holds 16 kB in, 16 kB out, 4 kB coefficients
     """
     plan = space if isinstance(space, Plan) else make_plan(space, out_space, minimal=minimal)
-    ends = {
-        "in": _Side(plan, "in", in_channels, batch, devices),
-        "out": _Side(plan, "out", out_channels, batch, devices),
-    }
-    cores = [_core(plan, core, ends["in"], ends["out"], itemsize) for core in plan.cores]
-    matrices = sum(
-        _rows(plan, c, in_channels) * _columns(plan, c, out_channels) for c in plan.cores
-    )
+    source = _Side(plan, "in", in_channels, batch, devices)
+    target = _Side(plan, "out", out_channels, batch, devices)
+    cores = [_core_cost(plan, core, source, target, itemsize) for core in plan.cores]
+    matrices = sum(prod(plan.matrix_shape(c, in_channels, out_channels)) for c in plan.cores)
     return CostReport(
-        (_moves("reduce", ends["in"], itemsize), *cores, _moves("embed", ends["out"], itemsize)),
+        (_move_cost("reduce", source, itemsize), *cores, _move_cost("embed", target, itemsize)),
         devices=devices,
-        bytes_in=itemsize * ends["in"].held,
-        bytes_out=itemsize * ends["out"].held,
+        bytes_in=itemsize * source.held,
+        bytes_out=itemsize * target.held,
         bytes_coefficients=itemsize * matrices,
     )
 
 
 def core_parameters(plan: Plan, core: Core, in_channels: int, out_channels: int) -> int:
-    """The number of coefficients of a core that are terms."""
+    """The number of a core's coefficients that belong to terms."""
     sources = np.array([plan.in_stacks[f.stack].width for f in core.features])
     sinks = np.array([plan.out_stacks[t.stack].width for t in core.targets])
     pairs = plan.matchings_allowed(core) * np.outer(sources, sinks)
     return int(pairs.sum()) * in_channels * out_channels
 
 
-def _rows(plan: Plan, core: Core, in_channels: int) -> int:
-    width = sum(plan.in_stacks[f.stack].width for f in core.features)
-    return len(core.matchings) * in_channels * width
-
-
-def _columns(plan: Plan, core: Core, out_channels: int) -> int:
-    return out_channels * sum(plan.out_stacks[t.stack].width for t in core.targets)
-
-
 class _Side:
-    """The input or the output of a plan, and what of it one device has, in numbers.
+    """The input or the output of a plan, and how much of it one device holds, in numbers.
 
     Attributes:
-        cuts: for each stack, the axis along which it is cut, or None.
+        axes: for each stack, the axis along which it is sharded, or None.
     """
 
     def __init__(self, plan: Plan, side: str, channels: int, batch: int, devices: int):
@@ -205,29 +173,24 @@ class _Side:
         self.stacks = plan.in_stacks if side == "in" else plan.out_stacks
         self.views = views_used(plan, side)
         self.channels, self.batch, self.devices = channels, batch, devices
-        self.cuts = spread_stacks(self.space, self.stacks, devices)
+        self.axes = shard_stacks(self.space, self.stacks, devices)
 
     def place(self, stack: int, view: View) -> int | None:
-        """The axis of a view's array along which it is cut; None if every device has it whole."""
-        cut = self.cuts[stack]
-        found = [i for i, group in enumerate(view.kept) if cut in group]
+        """The axis along which a view's array is sharded; None if it is replicated."""
+        found = [i for i, group in enumerate(view.kept) if self.axes[stack] in group]
         return found[0] if found else None
 
-    def whole(self, stack: int, view: View) -> int:
-        """The size of a view's array."""
+    def part(self, stack: int, view: View) -> int:
+        """The size of one device's shard of a view's array."""
         labels, width = self.stacks[stack].labels, self.stacks[stack].width
         entries = prod(labels[group[0]].size for group in view.kept)
-        return self.batch * self.channels * width * entries
-
-    def part(self, stack: int, view: View) -> int:
-        """The size of what one device has of a view's array."""
-        whole = self.whole(stack, view)
+        whole = self.batch * self.channels * width * entries
         return whole if self.place(stack, view) is None else whole // self.devices
 
     @property
     def held(self) -> int:
-        """The size of what one device has of the leaves."""
-        axes = spread_axes(self.space, self.devices)
+        """The size of one device's shards of the leaves."""
+        axes = shard_axes(self.space, self.devices)
         return (self.batch * self.channels) * sum(
             prod(leaf.shape) // (1 if axis is None else self.devices)
             for leaf, axis in zip(self.space.leaves, axes, strict=True)
@@ -235,36 +198,35 @@ class _Side:
 
     @property
     def moved(self) -> int:
-        """The size of what one device has of blocks that are cut otherwise than their stack."""
-        blocks, total = spread_blocks(self.space, self.devices), 0
-        for stack, cut in zip(self.stacks, self.cuts, strict=True):
+        """The size of one device's shards of blocks that are resharded for their stack."""
+        blocks, total = shard_blocks(self.space, self.devices), 0
+        for stack, axis in zip(self.stacks, self.axes, strict=True):
             entries = self.batch * self.channels * prod(label.size for label in stack.labels)
-            for block, order, width in zip(stack.blocks, stack.orders, stack.widths, strict=True):
+            for block, order, width in stack.members:
                 found = blocks[block]
-                if found is not None and (found.moved or order.index(found.label) != cut):
+                if found is not None and (found.resharded or order.index(found.label) != axis):
                     total += width * entries // self.devices
         return total
 
 
-def _core(plan: Plan, core: Core, source: _Side, target: _Side, itemsize: int) -> Cost:
-    rows = _rows(plan, core, source.channels)
-    columns = _columns(plan, core, target.channels)
+def _core_cost(plan: Plan, core: Core, source: _Side, target: _Side, itemsize: int) -> Cost:
+    rows, columns = plan.matrix_shape(core, source.channels, target.channels)
     places = [source.place(f.stack, f.view) for f in core.features]
     votes: Counter[int] = Counter()
     for feature, place in zip(core.features, places, strict=True):
         if place is not None:
             votes[place] += plan.in_stacks[feature.stack].width
-    cut = max(votes, key=lambda p: (votes[p], -p)) if votes else None
-    entries = source.batch * core.size // (1 if cut is None else source.devices)
+    axis = most_voted(votes)
+    entries = source.batch * core.size // (1 if axis is None else source.devices)
     exchanged = 0
-    if cut is not None:
-        turned = sum(matching[cut] != cut for matching in core.matchings)
+    if axis is not None:
+        turned = sum(matching[axis] != axis for matching in core.matchings)
         exchanged += turned * entries * rows // len(core.matchings)
         for feature, place in zip(core.features, places, strict=True):
-            if place not in (None, cut):
+            if place not in (None, axis):
                 exchanged += source.part(feature.stack, feature.view)
         for port in core.targets:
-            if target.place(port.stack, port.view) != cut:
+            if target.place(port.stack, port.view) != axis:
                 exchanged += target.part(port.stack, port.view)
     return Cost(
         core.name,
@@ -277,7 +239,7 @@ def _core(plan: Plan, core: Core, source: _Side, target: _Side, itemsize: int) -
     )
 
 
-def _moves(part: str, side: _Side, itemsize: int) -> Cost:
+def _move_cost(part: str, side: _Side, itemsize: int) -> Cost:
     """Reductions read finer arrays and write coarser ones; embeddings do the reverse."""
     fine = coarse = operations = 0
     exchanged = side.moved
@@ -286,7 +248,7 @@ def _moves(part: str, side: _Side, itemsize: int) -> Cost:
             fine += side.part(index, step.source)
             coarse += side.part(index, view)
             operations += side.part(index, step.source if step.mean else view)
-            if part == "reduce" and step.mean and side.cuts[index] in step.mean:
+            if part == "reduce" and step.mean and side.axes[index] in step.mean:
                 exchanged += side.part(index, view)
     read, written = (fine, coarse) if part == "reduce" else (coarse, fine)
     return Cost(

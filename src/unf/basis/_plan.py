@@ -6,8 +6,8 @@ output indices only (broadcast) and both (kept). The labels of the kept groups a
 
     features (reductions of the input)  ->  matrix  ->  targets (embeddings into the output)
 
-A plan lists stacks (blocks with equal labels, laid side by side along channels), and for each
-core its features and targets. It knows no channels, holds no parameters and runs nothing.
+A plan lists stacks (blocks with equal labels, side by side along channels), and for each core
+its features and targets. It knows no channels, holds no parameters and runs nothing.
 """
 
 from collections import Counter
@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from .._drawing import card, in_brief
-from ..spec import Block, SpecError, WeightSpace, check_is_space
+from .._html import in_brief, repr_html
+from ..spec import Block, SpecError, WeightSpace
+from ..spec._space import check_is_space
 from ._views import (
     Labels,
     Step,
@@ -33,24 +34,29 @@ from ._views import (
 )
 
 MOST_COMPARED = 2**20
-"""Terms of a core that `minimal` looks at one by one, which takes about ten seconds."""
+"""The most terms of a core that `minimal` checks one by one, which takes about ten seconds."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """Blocks that carry the same permutations, laid side by side along channels.
+    """Blocks that carry the same permutations, side by side along channels.
 
     Attributes:
         labels: their permuted axes in canonical order.
         blocks: the blocks, as positions in the space's list.
         orders: for each block, the positions of `labels` among its own axes.
-        widths: for each block, the channels it takes per feature channel (its fixed axes).
+        widths: for each block, its channels per feature channel (its fixed axes).
     """
 
     labels: Labels
     blocks: tuple[int, ...]
     orders: tuple[tuple[int, ...], ...]
     widths: tuple[int, ...]
+
+    @property
+    def members(self) -> list[tuple[int, tuple[int, ...], int]]:
+        """The block, order and width of each member."""
+        return list(zip(self.blocks, self.orders, self.widths, strict=True))
 
     @cached_property
     def width(self) -> int:
@@ -59,26 +65,26 @@ class Stack:
 
     @cached_property
     def axis_order(self) -> tuple[int, ...]:
-        """The order in which the stack's axes are held: the one most of its data has already."""
+        """The order in which arrays hold the stack's axes: the one most of its data has already."""
         votes: Counter[tuple[int, ...]] = Counter()
-        for order, width in zip(self.orders, self.widths, strict=True):
+        for _, order, width in self.members:
             votes[tuple(np.argsort(order).tolist())] += width
         return min(votes, key=lambda order: (-votes[order], order))
 
     def axes(self, view: View) -> list[tuple[int, ...]]:
-        """The groups of a view in the order in which its array's axes are held."""
+        """The groups of a view in the order in which its array holds them."""
         return sorted(view.kept, key=lambda group: min(self.axis_order.index(i) for i in group))
 
     def steps(self, views: set[View]) -> list[tuple[View, Step]]:
-        """Steps that reach all `views` from the tensor itself, finer ones first."""
+        """The steps that compute all `views` from the tensor itself, finer ones first."""
         needed: dict[View, Step] = {}
-        waiting = list(views)
-        while waiting:
-            view = waiting.pop()
+        pending = list(views)
+        while pending:
+            view = pending.pop()
             step = finer_step(view, self.labels)
             if step is not None and view not in needed:
                 needed[view] = step
-                waiting.append(step.source)
+                pending.append(step.source)
         finest_first = sorted(
             needed, key=lambda v: (-len(v.groups), len(v.summed), v.kept, v.summed)
         )
@@ -99,9 +105,9 @@ class Core:
 
     Attributes:
         labels: the permutations kept, in canonical order.
-        features: what is read; target axis `i` meets feature axis `matching[i]`.
-        targets: what is written.
-        matchings: every way to match equal names; a term for each.
+        features: the views that are read; target axis `i` is feature axis `matching[i]`.
+        targets: the views that are written.
+        matchings: every way to match equal names, each of which is a term.
         allowed: which (matching, feature, target) are terms; None if all are.
     """
 
@@ -126,7 +132,7 @@ class Core:
 class Plan:
     """How to compute every equivariant linear map from one weight space to another.
 
-    Two plans are equal if they are between the same spaces; `make_plan` keeps one of each.
+    Two plans are equal if they are between the same spaces.
     """
 
     in_space: WeightSpace
@@ -151,20 +157,26 @@ class Plan:
         return sum(int(self.term_counts(core).sum()) for core in self.cores)
 
     def axis_order(self, core: Core) -> tuple[int, ...]:
-        """The order in which a core's axes are held: that of the stack it is the whole of."""
+        """The order in which arrays hold a core's axes: that of a stack with the same labels."""
         for stack in (*self.in_stacks, *self.out_stacks):
             if stack.labels == core.labels:
                 return stack.axis_order
         return tuple(range(len(core.labels)))
 
+    def matrix_shape(self, core: Core, in_channels: int, out_channels: int) -> tuple[int, int]:
+        """The shape of a core's matrix of coefficients."""
+        rows = sum(self.in_stacks[feature.stack].width for feature in core.features)
+        columns = sum(self.out_stacks[target.stack].width for target in core.targets)
+        return len(core.matchings) * in_channels * rows, out_channels * columns
+
     def term_counts(self, core: Core) -> np.ndarray:
-        """Terms of a core for each pair of a feature and a target, over all blocks."""
+        """The number of terms for each pair of a feature and a target, over all blocks."""
         sources = np.array([len(self.in_stacks[f.stack].blocks) for f in core.features])
         sinks = np.array([len(self.out_stacks[t.stack].blocks) for t in core.targets])
         return self.matchings_allowed(core) * np.outer(sources, sinks)
 
     def matchings_allowed(self, core: Core) -> np.ndarray:
-        """How many matchings of each feature with each target are terms."""
+        """The number of matchings of each feature with each target that are terms."""
         if core.allowed is None:
             return np.full((len(core.features), len(core.targets)), len(core.matchings))
         return np.sum(np.array(core.allowed, dtype=int), axis=0)
@@ -177,27 +189,22 @@ class Plan:
         )
 
     def __pdoc__(self, **_: Any) -> Any:
-        """What Equinox prints in a module that has one."""
         return in_brief(self)
 
     def _repr_html_(self) -> str:
-        """What notebooks show: some of the terms as index diagrams."""
-        from ._picture import picture
-
-        return card(repr(self), "<br>", picture(self, most=24))
+        return repr_html(self)
 
 
 def make_plan(
     space: WeightSpace, out_space: WeightSpace | None = None, *, minimal: bool = False
 ) -> Plan:
-    """The plan for all equivariant linear maps from `space` to `out_space`, built once.
+    """The plan for all equivariant linear maps from `space` to `out_space`; results are cached.
 
     Args:
         space: the input's weight space.
-        out_space: the output's, by default the same. Names common to both are the same
-            permutations.
+        out_space: the output's, by default the same. A name in both is the same permutation.
         minimal: leave out terms that small axes make linearly dependent: partitions with
-            more groups on an axis than the axis has elements. What is left is a basis.
+            more groups on an axis than the axis has elements. What remains is a basis.
 
     >>> import jax
     >>> square = WeightSpace.from_spec("n n", jax.ShapeDtypeStruct((3, 3), "float32"))
@@ -242,7 +249,7 @@ def _check_compatible(space: WeightSpace, out_space: WeightSpace) -> None:
                 f"{name!r} is not the same permutation in the input's and the output's space",
                 expected=f"size {ours[0]}, {ours[1]}, as in the input",
                 got=f"size {theirs[0]}, {theirs[1]}",
-                remedy="use another name, or relax() or fix() it in both",
+                remedy="use different names, or relax() or fix() it in both",
             )
 
 
@@ -271,7 +278,7 @@ def _ports_by_core(stacks: tuple[Stack, ...]) -> dict[Labels, tuple[Port, ...]]:
 
 
 def _drop_dependent(core: Core, in_stacks, out_stacks) -> Core | None:
-    """Leave out partitions with more groups on an axis than it has elements."""
+    """The core without partitions that have more groups on an axis than it has elements."""
     if (terms := len(core.matchings) * len(core.features) * len(core.targets)) > MOST_COMPARED:
         raise SpecError(
             f"minimal would compare {terms:,} terms of the core {core.name}",

@@ -1,14 +1,13 @@
-"""The terms of a layer, one for each valid partition, to be listed, printed and looked up."""
+"""The terms of a layer, one for each valid partition: listed, printed and located."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from string import ascii_lowercase
 
-from .._drawing import card
+from .._html import repr_html
 from ..spec import WeightSpace
-from ._plan import Core, Plan, Stack, make_plan
+from ._plan import Core, Plan, Port, make_plan
 
 Index = tuple[str, int]
 Partition = tuple[tuple[Index, ...], ...]
@@ -19,15 +18,15 @@ class Term:
     """One basis function E of eq. 25, between one block of the input and one of the output.
 
     Attributes:
-        source: path of the input leaf; `source_block` its block's position in the space.
-        target: path of the output leaf; `target_block` likewise.
+        source: the path of the input leaf; `source_block` is its block's position in the space.
+        target: the path of the output leaf; `target_block` likewise.
         partition: groups of indices; ("o", 0) is the output's first permuted axis, ("i", 0)
             the input's.
         core: the name of the core whose matrix holds the coefficients.
-        row: the first of its rows in that matrix, per channel.
-        column: the first of its columns, per channel.
-        rows: how many rows, per channel: the size of the input's fixed axes.
-        columns: how many columns, per channel: the size of the output's fixed axes.
+        row: its first row in that matrix, per channel.
+        column: its first column, per channel.
+        rows: the number of its rows, per channel: the size of the input's fixed axes.
+        columns: the number of its columns, per channel: the size of the output's fixed axes.
     """
 
     source: str
@@ -43,7 +42,7 @@ class Term:
 
     @cached_property
     def formula(self) -> str:
-        """The term as an equation, a letter for each group: `E[a,b] = mean_c X[a,c]`."""
+        """The term as an equation, with a letter for each group: `E[a,b] = mean_c X[a,c]`."""
         ordered = sorted(self.partition, key=lambda g: sorted(("oi".index(s), p) for s, p in g))
         letter = {index: _letter(i) for i, group in enumerate(ordered) for index in group}
         outputs = [letter[index] for index in sorted(letter) if index[0] == "o"]
@@ -71,10 +70,7 @@ class Term:
         return f"{self.target} <- {self.source}: {self.formula}"
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
-        from ._picture import draw_term
-
-        return card(escape(f"{self.target} ← {self.source}"), "<br>", draw_term(self))
+        return repr_html(self)
 
 
 def _letter(i: int) -> str:
@@ -82,9 +78,14 @@ def _letter(i: int) -> str:
 
 
 def terms(
-    space: WeightSpace, out_space: WeightSpace | None = None, *, minimal: bool = False
+    space: WeightSpace | Plan, out_space: WeightSpace | None = None, *, minimal: bool = False
 ) -> Iterator[Term]:
     """All terms of a layer from `space` to `out_space` (Algorithm 1 for every pair of leaves).
+
+    Args:
+        space: the input's weight space, or a plan.
+        out_space: the output's weight space, by default the input's.
+        minimal: as in `make_plan`.
 
     >>> import jax
     >>> space = WeightSpace.from_spec("a b", jax.ShapeDtypeStruct((8, 32), "float32"))
@@ -95,7 +96,7 @@ def terms(
     E[a,b] = mean_c X[c,b]
     E[a,b] = mean_c,d X[c,d]
     """
-    plan = make_plan(space, out_space, minimal=minimal)
+    plan = space if isinstance(space, Plan) else make_plan(space, out_space, minimal=minimal)
     for core in plan.cores:
         yield from core_terms(plan, core)
 
@@ -105,50 +106,39 @@ def core_terms(plan: Plan, core: Core) -> Iterator[Term]:
     row = 0
     for m, matching in enumerate(core.matchings):
         for f, feature in enumerate(core.features):
-            in_stack = plan.in_stacks[feature.stack]
             column = 0
             for t, target in enumerate(core.targets):
-                out_stack = plan.out_stacks[target.stack]
                 if core.allowed is None or core.allowed[m][f][t]:
-                    groups = _join(feature.view, target.view, matching)
-                    yield from _member_terms(
-                        plan, core.name, groups, in_stack, out_stack, row, column
-                    )
-                column += out_stack.width
-            row += in_stack.width
+                    yield from _port_terms(plan, core, matching, feature, target, row, column)
+                column += plan.out_stacks[target.stack].width
+            row += plan.in_stacks[feature.stack].width
 
 
-def _join(feature, target, matching) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """The partition as pairs of output and input axes, in the stacks' canonical positions."""
-    kept = [(target.kept[i], feature.kept[j]) for i, j in enumerate(matching)]
-    return [*kept, *((g, ()) for g in target.summed), *(((), g) for g in feature.summed)]
-
-
-def _member_terms(
-    plan: Plan, core: str, groups, in_stack: Stack, out_stack: Stack, row: int, column: int
+def _port_terms(
+    plan: Plan, core: Core, matching, feature: Port, target: Port, row: int, column: int
 ) -> Iterator[Term]:
-    for source, in_order, rows in zip(
-        in_stack.blocks, in_stack.orders, in_stack.widths, strict=True
-    ):
+    """The terms from each block of the feature's stack to each block of the target's."""
+    # The partition as pairs of output and input axes, in the stacks' canonical positions.
+    groups = [(target.view.kept[i], feature.view.kept[j]) for i, j in enumerate(matching)]
+    groups += [(group, ()) for group in target.view.summed]
+    groups += [((), group) for group in feature.view.summed]
+    for source, in_order, rows in plan.in_stacks[feature.stack].members:
         at = column
-        for target, out_order, columns in zip(
-            out_stack.blocks, out_stack.orders, out_stack.widths, strict=True
-        ):
-            partition = tuple(
-                sorted(
-                    tuple(
-                        sorted(
-                            [("o", out_order[i]) for i in outputs]
-                            + [("i", in_order[i]) for i in inputs]
-                        )
+        for sink, out_order, columns in plan.out_stacks[target.stack].members:
+            partition = sorted(
+                tuple(
+                    sorted(
+                        [("o", out_order[i]) for i in outputs]
+                        + [("i", in_order[i]) for i in inputs]
                     )
-                    for outputs, inputs in groups
                 )
+                for outputs, inputs in groups
             )
-            in_leaf = plan.in_space.leaves[plan.in_space.blocks[source].leaf]
-            out_leaf = plan.out_space.leaves[plan.out_space.blocks[target].leaf]
-            yield Term(
-                in_leaf.path, out_leaf.path, source, target, partition, core, row, at, rows, columns
+            paths = (
+                plan.in_space.leaves[plan.in_space.blocks[source].leaf].path,
+                plan.out_space.leaves[plan.out_space.blocks[sink].leaf].path,
             )
+            place = (core.name, row, at, rows, columns)
+            yield Term(*paths, source, sink, tuple(partition), *place)
             at += columns
         row += rows

@@ -1,8 +1,8 @@
-"""Labelled axes and the ways to look at them: diagonals and means.
+"""Views of labeled tensors: diagonals and means.
 
-A *view* of a labelled tensor puts some of its axes together (a diagonal) and keeps some of
-the resulting groups, the rest being averaged over. Read from a tensor, a view is a reduction;
-written to one, it is an embedding (broadcast over what is not kept, placed on the diagonal).
+A *view* of a labeled tensor joins some of its axes (a diagonal), keeps some of the resulting
+groups and averages over the others. Read from a tensor, a view is a reduction; written to one,
+it is an embedding (broadcast over what is not kept, placed on the diagonal).
 """
 
 from collections.abc import Iterator
@@ -16,13 +16,13 @@ from ..spec import Label, SpecError
 Labels = tuple[Label, ...]
 Group = tuple[int, ...]
 MOST_VIEWS = 2**12
-"""Of one tensor: six axes of one permutation have 2,430, a seventh makes it 14,214."""
+"""The most views of one tensor: six axes of one permutation have 2,430, seven have 14,214."""
 
 
 def canonical_order(labels: Labels) -> tuple[int, ...]:
-    """Positions sorted by name, each nested axis after the one it is nested in.
+    """Positions sorted by name, each nested axis after its parent.
 
-    Two tuples of labels carry the same permutations in the same nesting if and only if
+    Two tuples of labels carry the same permutations with the same nesting if and only if
     sorting makes them equal.
     """
     children: dict[int | None, list[int]] = {}
@@ -41,17 +41,13 @@ def canonical_order(labels: Labels) -> tuple[int, ...]:
 
 
 def reorder(labels: Labels, order: tuple[int, ...]) -> Labels:
-    """The labels at the positions `order`, parents renumbered."""
-    place = {position: i for i, position in enumerate(order)}
-    return tuple(
-        Label(label.name, label.size, None if label.parent is None else place[label.parent])
-        for label in (labels[position] for position in order)
-    )
+    """The labels at the positions `order`, with parents renumbered."""
+    return _group_labels(tuple((position,) for position in order), labels)
 
 
 @cache
 def automorphisms(labels: Labels) -> tuple[tuple[int, ...], ...]:
-    """All ways to match the axes with themselves: same names, same nesting; the identity first."""
+    """All ways to match the axes with themselves, respecting names and nesting; identity first."""
     positions: dict[str, list[int]] = {}
     for i, label in enumerate(labels):
         positions.setdefault(label.name, []).append(i)
@@ -72,7 +68,7 @@ def automorphisms(labels: Labels) -> tuple[tuple[int, ...], ...]:
 
 @dataclass(frozen=True)
 class View:
-    """A diagonal and mean of a labelled tensor.
+    """A diagonal and mean of a labeled tensor.
 
     Attributes:
         kept: the groups of axes that remain, in canonical order of their labels.
@@ -88,7 +84,7 @@ class View:
         return self.kept + self.summed
 
     def group_of(self, position: int) -> Group:
-        """The group that holds an axis."""
+        """The group that contains an axis."""
         return next(group for group in self.groups if position in group)
 
     def parent(self, group: Group, labels: Labels) -> Group | None:
@@ -117,10 +113,10 @@ def make_view(kept: set[Group], summed: set[Group], labels: Labels) -> View:
 
 
 def patterns(labels: Labels) -> Iterator[tuple[Group, ...]]:
-    """All ways to put axes together.
+    """All ways to join axes into groups.
 
-    Axes may share a group only if they have the same name and, if nested, what they are
-    nested in shares a group (valid partitions, definition 1, extended to wreath products).
+    Axes may share a group only if they have the same name and, if nested, their parents share
+    a group (valid partitions, definition 1, extended to wreath products).
     """
     # Parents before children, whatever the order of the axes.
     order = sorted(range(len(labels)), key=lambda p: (_depth(p, labels), p))
@@ -157,7 +153,7 @@ def _may_join(position: int, group: Group, groups: tuple[Group, ...], labels: La
 def all_views(labels: Labels) -> tuple[View, ...]:
     """Every view, finest first.
 
-    What is kept is closed under nesting: an index of `h.k` means nothing without its `h`.
+    A kept group's parent is kept too: an index of `h.k` means nothing without its `h`.
     """
     _check_count(labels)
     found = []
@@ -172,7 +168,7 @@ def all_views(labels: Labels) -> tuple[View, ...]:
 
 
 def _check_count(labels: Labels) -> None:
-    """Refuse tensors with so many axes that their views, let alone their terms, have no end."""
+    """Reject tensors with so many axes that their views cannot be listed."""
     names = [label.name for label in labels]
     equal = [names.count(name) for name in dict.fromkeys(names)]
     # Each of m equal axes joins a group, and each group is kept or not: Σ S(m, k) 2ᵏ ways.
@@ -181,20 +177,20 @@ def _check_count(labels: Labels) -> None:
         ways.append(2 * sum(comb(m, k) * ways[k] for k in range(m + 1)))
     if (count := prod(ways[m] for m in equal)) > MOST_VIEWS:
         raise SpecError(
-            f"a tensor with the axes {' '.join(names)} can be looked at in {count:.2g} ways",
+            f"a tensor with the axes {' '.join(names)} has about {count:.2g} views",
             expected=f"at most {MOST_VIEWS}",
-            remedy="fix() some of these axes, or give axes that permute apart different names",
+            remedy="fix() some of these axes, or give axes that permute separately different names",
         )
 
 
 @dataclass(frozen=True)
 class Step:
-    """How a view follows from a finer one: a mean over `group`, or its diagonal.
+    """How to compute a view from a finer one: by a mean, or by a diagonal.
 
     Attributes:
         source: the finer view.
         mean: the group averaged over, or None.
-        diagonal: the two groups of `source` put together, or None.
+        diagonal: the two groups of `source` that are joined, or None.
     """
 
     source: View
@@ -204,7 +200,7 @@ class Step:
 
 @cache
 def finer_step(view: View, labels: Labels) -> Step | None:
-    """The cheapest way to get a view from a finer one; None for the tensor itself.
+    """The cheapest way to compute a view from a finer one; None for the tensor itself.
 
     Means come last, and the smallest axis is averaged last, so that each step reads as
     little as possible; the same steps, reversed, embed coarse results into finer ones.
@@ -225,5 +221,5 @@ def finer_step(view: View, labels: Labels) -> Step | None:
 
 @cache
 def constant_view(labels: Labels) -> View:
-    """The view that keeps nothing and joins nothing: a mean, or a constant."""
+    """The view that keeps and joins nothing: a mean when read, a constant when written."""
     return View((), tuple((i,) for i in range(len(labels))))

@@ -1,26 +1,21 @@
-"""The specification of a network, read off its computation graph."""
+"""The weight space of a network, read off its computation graph."""
 
+from ._expressions import Uniform, fix, fixed_axis
 from ._infer import infer
 from ._interpreter import UnknownOperation
-from ._registry import RULES, Equation, fix_everything, register_rule
-from ._terms import Axis, Reason, Uniform, concat, fix, product
-from ._unification import split, unify
+from ._registry import Equation, fix_everything, register_rule
+from ._unification import unify
 from ._values import Value
 
 __all__ = [
-    "RULES",
-    "Axis",
     "Equation",
-    "Reason",
     "Uniform",
     "UnknownOperation",
     "Value",
-    "concat",
     "fix",
     "fix_everything",
+    "fixed_axis",
     "infer",
-    "product",
     "register_rule",
-    "split",
     "unify",
 ]

@@ -1,84 +1,100 @@
-"""Why each axis of each parameter is what it is."""
+"""Why each axis of each parameter permutes with others or is fixed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from ..spec import Axis as SpecAxis
-from ..spec import Notes, format_axes, names_in
-from ._terms import Axis, Cat, Family, Prod, Term, children
+from ..spec import AxisSpec, format_axes
+from ..spec._grammar import names_in
+from ._expressions import Cat, Expr, Family, Prod, Variable, children
 from ._values import Value
 
 MOST_REASONS = 3
+Incoming = dict[Variable, list[tuple[str, str]]]
 
 
-def explain(
+@dataclass(frozen=True)
+class Notes:
+    """What `infer` learned about a space beyond the space itself.
+
+    Attributes:
+        axes: for each leaf's path, lines that explain its axes.
+        unused: the paths of leaves that no output depends on.
+    """
+
+    axes: Mapping[str, tuple[str, ...]]
+    unused: tuple[str, ...]
+
+    def explain(self, path: str) -> list[str]:
+        """The lines that explain one leaf."""
+        unused = ["unused: no output depends on it"] if path in self.unused else []
+        return [*self.axes[path], *unused]
+
+
+def make_notes(
     paths: Sequence[str],
     parameters: Sequence[Value],
-    written: Sequence[Sequence[SpecAxis]],
+    written: Sequence[Sequence[AxisSpec]],
     used: int,
 ) -> Notes:
     """Notes on every leaf: what tied, split or fixed each axis, with source lines.
 
     Args:
         paths: the leaves' paths.
-        parameters: their values, whose terms remember how they came to be.
+        parameters: their values, whose variables remember what they were bound to and why.
         written: their axes in the specification.
-        used: the parameters that outputs depend on, as bits.
+        used: the parameters that outputs depend on, as a bit mask.
     """
-    incoming: dict[Axis, list[tuple[str, str]]] = {}
+    incoming: Incoming = {}
     for value in parameters:
-        for term in value.terms:
-            for node in _nodes(term):
-                if isinstance(node.link, Axis) and node.origin:
+        for expr in value.exprs:
+            for node in _history(expr):
+                if isinstance(node.link, Variable) and node.origin:
                     incoming.setdefault(node.link, []).append((node.origin, str(node.reason)))
     axes = {}
     for path, value, row in zip(paths, parameters, written, strict=True):
         lines = []
-        for i, (term, axis) in enumerate(zip(value.terms, row, strict=True)):
-            reasons = list(dict.fromkeys(_reasons(term, axis, incoming)))
-            lines.append(f"axis {i}, {format_axes((axis,))}, {term.size} long")
-            lines.extend(f"  {reason}" for reason in reasons)
+        for i, (expr, axis) in enumerate(zip(value.exprs, row, strict=True)):
+            lines.append(f"axis {i}, {format_axes((axis,))}, {expr.size} long")
+            lines.extend(f"  {reason}" for reason in dict.fromkeys(_reasons(expr, axis, incoming)))
         axes[path] = tuple(lines)
-    unused = tuple(path for i, path in enumerate(paths) if not used >> i & 1)
-    return Notes(axes, unused)
+    return Notes(axes, tuple(path for i, path in enumerate(paths) if not used >> i & 1))
 
 
-def _nodes(term: Term) -> Iterator[Axis]:
-    """The axes that a term was, one after the other, and those of its parts."""
-    while isinstance(term, Axis):
-        yield term
-        if term.link is None:
+def _history(expr: Expr) -> Iterator[Variable]:
+    """The variables that an expression was, one after the other, and those of its parts."""
+    while isinstance(expr, Variable):
+        yield expr
+        if expr.link is None:
             return
-        term = term.link
-    for child in children(term):
-        yield from _nodes(child)
+        expr = expr.link
+    for child in children(expr):
+        yield from _history(child)
 
 
-def _reasons(
-    term: Term, axis: SpecAxis, incoming: dict[Axis, list[tuple[str, str]]]
-) -> Iterator[str]:
-    own = term.origin if isinstance(term, Axis) else ""
-    told = 0
-    for node in _nodes(term):
+def _reasons(expr: Expr, axis: AxisSpec, incoming: Incoming) -> Iterator[str]:
+    own = expr.origin if isinstance(expr, Variable) else ""
+    count = 0
+    for node in _history(expr):
         if isinstance(node.link, Prod):
             yield f"a product: {node.reason}"
         elif isinstance(node.link, Cat):
             yield f"a concatenation: {node.reason}"
         elif isinstance(node.link, Family):
             yield f"one for each layer: {node.reason}"
-        elif isinstance(node.link, Axis) and told < MOST_REASONS:
-            told += 1
+        elif isinstance(node.link, Variable) and count < MOST_REASONS:
+            count += 1
             other = node.link.origin
             yield f"permutes with {other}: {node.reason}" if other else f"tied: {node.reason}"
         elif node.link is None and node.fixed is not None:
             yield f"fixed: {node.fixed}"
         if node.link is None:
             for origin, reason in incoming.get(node, []):
-                if told < MOST_REASONS and origin != own:
-                    told += 1
+                if count < MOST_REASONS and origin != own:
+                    count += 1
                     yield f"permutes with {origin}: {reason}"
-    if told == 0 and not any(node.fixed or node.link for node in _nodes(term)):
+    if count == 0 and not any(node.fixed or node.link for node in _history(expr)):
         yield "nothing ties it to another axis"
     for name in names_in(axis):
         parent = name.path.rpartition(".")[0]
         if parent:
-            yield f"{name.path} is nested: wherever it stands, {parent} stands exactly once"
+            yield f"{name.path} is nested: wherever it occurs, {parent} occurs exactly once"

@@ -7,24 +7,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..spec import Axis as SpecAxis
-from ..spec import (
-    Leaf,
-    Name,
-    Number,
-    SpecError,
-    WeightSpace,
-    align,
-    flatten_params,
-    format_path,
-    parse_leaf,
-    returned_leaves,
-)
+from ..spec import AxisSpec, Leaf, SpecError, WeightSpace, parse_leaf
+from ..spec._errors import shown
+from ..spec._grammar import Name, Number
+from ..spec._tree import PARTITION, align, flatten_params, format_path, returned_leaves
 from . import rules as _rules  # noqa: F401  (registers them)
-from ._explain import explain
+from ._explain import make_notes
+from ._expressions import Expr, Reason, Variable, new_axis
 from ._interpreter import Interpreter
 from ._result import to_axes
-from ._terms import Axis, Reason, Term, axis
 from ._unification import unify
 from ._values import Value
 
@@ -39,24 +30,27 @@ def infer(
 ) -> WeightSpace:
     """The weight space of `fn(params, *args)`, found from its computation graph.
 
-    Nothing is executed: the function is traced, and each operation says which axes must
-    permute together or not at all so that the outputs stay what they are. An operation
+    Nothing is executed: the function is traced, and a rule for each operation says which axes
+    must permute together, or not at all, for the outputs to stay the same. An operation
     without a rule fixes every axis it touches, with a warning.
 
     Args:
-        fn: a forward pass or a loss, of any library.
+        fn: a forward pass or a loss, written with any library.
         params: arrays or `jax.ShapeDtypeStruct`s.
         *args: further arguments, likewise.
-        inputs: what may happen to the further arguments: "fixed", their order matters;
-            "free", each axis has a permutation of its own; or a specification for each
+        inputs: how the axes of the further arguments behave: "fixed" (their order matters),
+            "free" (each has a permutation of its own), or a specification for each
             argument, e.g. `("batch [time] feature",)`.
-        outputs: the same for what the function returns. New versions of parameters, a whole
-            entry with the names and shapes of one of `params` (batch statistics) or of all
-            of them (gradients), permute as these in any case.
-        warn: whether to warn of operations without a rule.
+        outputs: the same for the outputs. New versions of parameters, that is a whole entry
+            with the names and shapes of one of `params` (batch statistics) or of all of them
+            (gradients), always permute as these do.
+        warn: whether to warn about operations without a rule.
 
     Returns:
-        The space; `space.explain(path)` says why each axis is what it is.
+        The space; `space.explain(path)` says why each axis permutes or is fixed.
+
+    Raises:
+        SpecError: if `params` are not only arrays, or `inputs` or `outputs` do not fit.
 
     >>> import jax, jax.numpy as jnp
     >>> def mlp(params, x):
@@ -70,53 +64,79 @@ def infer(
     """
     if not callable(fn):
         raise SpecError(
-            "the network comes first",
+            "the network is the first argument",
             expected="infer(fn, params, *inputs), where fn(params, *inputs) is the network",
             got=f"a {type(fn).__name__} in place of fn",
         )
     leaves, treedef = flatten_params(params)
-    try:
-        jaxpr, out_shapes = jax.make_jaxpr(fn, return_shape=True)(params, *args)
-    except TypeError as error:
-        shapes = [jax.tree.map(jnp.shape, arg) for arg in args]
-        error.add_note(
-            f"unf.infer called fn(params, *inputs) with {len(args)} inputs, of shapes {shapes}; "
-            "does the network take these? See docs/your-own-network.md"
-        )
-        raise
-    named: dict[str, Term] = {}
+    paths = [path for path, _ in leaves]
+    jaxpr, out_shapes = _trace(fn, params, args)
+    named: dict[str, Expr] = {}
     parameters = [_parameter(i, path, shape) for i, (path, shape) in enumerate(leaves)]
     operands = [*parameters, *_arguments(args, inputs, named)]
     interpreter = Interpreter()
     results = interpreter.run(jaxpr, operands)
     _constrain_outputs(results, out_shapes, outputs, named, leaves, parameters)
     if warn:
-        interpreter.warn([path for path, _ in leaves])
-    terms = [value.axes for value in parameters]
-    values = [value.terms for value in [*operands, *interpreter.values]]
-    written, sizes = to_axes([(p, t) for (p, _), t in zip(leaves, terms, strict=True)], values)
-    space_leaves = tuple(
-        Leaf(path, axes, shape) for (path, shape), axes in zip(leaves, written, strict=True)
-    )
+        interpreter.warn(paths)
+    values = [value.exprs for value in [*operands, *interpreter.values]]
+    of_leaves = [(path, value.axes) for path, value in zip(paths, parameters, strict=True)]
+    written, sizes = to_axes(of_leaves, values)
     used = 0
     for result in results:
         used |= result.sources
-    notes = explain([path for path, _ in leaves], parameters, written, used)
-    return WeightSpace._build(treedef, space_leaves, sizes, notes)
+    return WeightSpace.from_leaves(
+        treedef,
+        tuple(Leaf(p, axes, shape) for (p, shape), axes in zip(leaves, written, strict=True)),
+        sizes,
+        make_notes(paths, parameters, written, used),
+    )
+
+
+def _trace(fn: Callable[..., PyTree], params: PyTree, args: tuple) -> tuple[Any, PyTree]:
+    """The jaxpr and the shapes of the outputs."""
+    try:
+        return jax.make_jaxpr(fn, return_shape=True)(params, *args)
+    except jax.errors.ConcretizationTypeError as error:
+        flat, _ = jax.tree_util.tree_flatten_with_path(params)
+        flags = [(path, x) for path, x in flat if isinstance(x, bool | int | float | complex)]
+        if not flags:
+            raise
+        path, value = max(flags, key=lambda flag: isinstance(flag[1], bool))
+        raise SpecError(
+            "not an array, and the network needs its value",
+            path=format_path(path),
+            expected="an array or jax.ShapeDtypeStruct",
+            got=f"{shown(value)} ({type(value).__name__})",
+            remedy=PARTITION,
+        ) from error
+    except TypeError as error:
+        shapes = [jax.tree.map(jnp.shape, arg) for arg in args]
+        error.add_note(
+            f"unf.infer called fn(params, *inputs) with {len(args)} inputs, of shapes {shapes}; "
+            "does the network take these?"
+        )
+        raise
 
 
 def _parameter(index: int, path: str, shape: Sequence[int]) -> Value:
-    value = Value.of(
-        [axis(size, f"{path} axis {i}") for i, size in enumerate(shape)], is_parameter=True
-    )
+    axes = [new_axis(size, f"{path} axis {i}") for i, size in enumerate(shape)]
+    value = Value.of(axes, is_parameter=True)
     value.sources = 1 << index
     return value
 
 
-def _arguments(args: tuple, inputs: Any, named: dict[str, Term]) -> list[Value]:
-    specs = _per_argument(inputs, len(args))
+def _arguments(args: tuple, inputs: Any, named: dict[str, Expr]) -> list[Value]:
+    if isinstance(inputs, str) and inputs in ("fixed", "free"):
+        inputs = [inputs] * len(args)
+    if not isinstance(inputs, tuple | list) or len(inputs) != len(args):
+        raise SpecError(
+            "inputs= does not fit the inputs",
+            expected=f"'fixed', 'free', or a tuple with a specification for each of {len(args)}",
+            got=repr(inputs),
+        )
     values = []
-    for i, (arg, spec) in enumerate(zip(args, specs, strict=True)):
+    for i, (arg, spec) in enumerate(zip(args, inputs, strict=True)):
         leaves, _ = flatten_params(arg)
         for (path, shape), leaf_spec in zip(leaves, _broadcast_spec(spec, arg), strict=True):
             where = f"argument {i}" + ("" if path == "." else f" {path}")
@@ -124,38 +144,22 @@ def _arguments(args: tuple, inputs: Any, named: dict[str, Term]) -> list[Value]:
     return values
 
 
-def _per_argument(specs: Any, count: int) -> list[Any]:
-    if isinstance(specs, str) and specs in ("fixed", "free"):
-        return [specs] * count
-    if isinstance(specs, tuple | list) and len(specs) == count:
-        return list(specs)
-    raise SpecError(
-        "inputs= does not fit",
-        expected=f"'fixed', 'free', or a tuple with a specification for each of the {count}",
-        got=repr(specs),
-    )
-
-
 def _broadcast_spec(spec: Any, tree: Any) -> list[Any]:
-    leaves = jax.tree_util.tree_leaves(tree)
     if isinstance(spec, str):
-        return [spec] * len(leaves)
+        return [spec] * len(jax.tree_util.tree_leaves(tree))
     return align(spec, tree)
 
 
 def _described(
-    spec: Any, shape: Sequence[int], where: str, label: str, named: dict[str, Term]
-) -> list[Term]:
+    spec: Any, shape: Sequence[int], where: str, label: str, named: dict[str, Expr]
+) -> list[Expr]:
     """New axes for an argument or a result, as its specification says."""
     if spec in ("fixed", "free"):
         axes = []
         for i, size in enumerate(shape):
             origin = f"{where} axis {i}"
             reason = Reason(f"{origin}: its order matters") if spec == "fixed" else None
-            new = axis(size, origin, reason)
-            if isinstance(new, Axis):
-                new.label = label
-            axes.append(new)
+            axes.append(_labeled(size, origin, reason, label))
         return axes
     parsed = parse_leaf(spec, where)
     if len(parsed) != len(shape):
@@ -165,30 +169,32 @@ def _described(
             expected=f"one axis for each of the dimensions {tuple(shape)}",
             got=repr(spec),
         )
-    return [_named_term(a, size, where, named) for a, size in zip(parsed, shape, strict=True)]
+    return [_named_axis(a, size, where, named) for a, size in zip(parsed, shape, strict=True)]
 
 
-def _named_term(written: SpecAxis, size: int, where: str, named: dict[str, Term]) -> Term:
+def _labeled(size: int, origin: str, fixed: Reason | None, label: str) -> Expr:
+    new = new_axis(size, origin, fixed)
+    if isinstance(new, Variable):
+        new.label = label
+    return new
+
+
+def _named_axis(written: AxisSpec, size: int, where: str, named: dict[str, Expr]) -> Expr:
+    if isinstance(written, Number) and written.size == size:
+        return new_axis(size, where, Reason(f"{where}: given as fixed"))
+    if isinstance(written, Name) and "." not in written.path:
+        reason = Reason(f"{where}: given as fixed") if written.fixed else None
+        found = named.get(written.path) or _labeled(size, where, reason, written.path)
+        named[written.path] = found
+        if found.size == size:
+            return found
+        raise SpecError(
+            f"{written.path!r} has two sizes", path=where, expected=found.size, got=size
+        )
     if isinstance(written, Number):
-        if written.size != size:
-            raise SpecError("a wrong size", path=where, expected=written.size, got=size)
-        return axis(size, where, Reason(f"{where}: given as fixed"))
-    if isinstance(written, Name):
-        if "." in written.path:
-            raise SpecError("inputs and outputs have no nested axes", path=where, got=written.path)
-        found = named.get(written.path)
-        if found is None:
-            reason = Reason(f"{where}: given as fixed") if written.fixed else None
-            found = named[written.path] = axis(size, where, reason)
-            if isinstance(found, Axis):
-                found.label = written.path
-        if found.size != size:
-            raise SpecError(
-                f"{written.path!r} has two sizes", path=where, expected=found.size, got=size
-            )
-        return found
+        raise SpecError("a wrong size", path=where, expected=written.size, got=size)
     raise SpecError(
-        "only plain and fixed axes can be given for inputs and outputs",
+        "inputs and outputs have only plain and fixed axes, not nested or composite ones",
         path=where,
         expected='e.g. "batch [time] feature"',
         got=str(written),
@@ -199,28 +205,24 @@ def _constrain_outputs(
     results: Sequence[Value],
     out_shapes: PyTree,
     outputs: Any,
-    named: dict[str, Term],
+    named: dict[str, Expr],
     leaves: Sequence[tuple[str, tuple[int, ...]]],
     parameters: Sequence[Value],
 ) -> None:
-    """Fix what comes out, or tie it to what it is named after."""
+    """Fix the outputs, or unify them with the parameters they are new versions of."""
     with_path, _ = jax.tree_util.tree_flatten_with_path(out_shapes)
-    if isinstance(outputs, str):
-        specs = [outputs] * len(results)
-    else:
-        specs = _broadcast_spec(outputs, out_shapes)
+    specs = _broadcast_spec(outputs, out_shapes)
     paths = [format_path(path) for path, _ in with_path]
     shapes = [result.shape for result in results]
     returned = returned_leaves(list(zip(paths, shapes, strict=True)), leaves)
     for result, path, spec, state in zip(results, paths, specs, returned, strict=True):
-        if state is not None:
-            reason = Reason(f"returned as {path!r}")
-            for a, b in zip(result.axes, parameters[state].axes, strict=True):
-                unify(a, b, reason)
-            continue
-        if spec == "free":
-            continue
         where = "the output" if path == "." else f"output {path!r}"
-        described = _described(spec, result.shape, where, "out", named)
-        for a, b in zip(result.axes, described, strict=True):
-            unify(a, b, Reason(f"returned as {where}"))
+        if state is not None:
+            axes, reason = parameters[state].axes, Reason(f"returned as {path!r}")
+        elif spec == "free":
+            continue
+        else:
+            axes = _described(spec, result.shape, where, "out", named)
+            reason = Reason(f"returned as {where}")
+        for a, b in zip(result.axes, axes, strict=True):
+            unify(a, b, reason)

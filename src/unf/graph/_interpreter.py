@@ -1,36 +1,37 @@
 """Walking a jaxpr: one rule for each equation, and what to do where there is none."""
 
+import sysconfig
 import warnings
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
+import jax
 import jax.extend.core as jex
 import numpy as np
 
-from ._folding import compute
+from ._expressions import Reason, Uniform, variables
 from ._registry import RULES, STACKABLE, Equation, fix_everything, fixed_axes
-from ._source import source_line
-from ._terms import Reason, Uniform, atoms
 from ._values import CONSTANT, Constant, Value, settle
 
-# Operations that only hold another jaxpr, and what they call it.
 INLINED = {
     "jit", "pjit", "closed_call", "core_call", "call", "custom_jvp_call", "custom_vjp_call",
     "custom_vjp_call_jaxpr", "remat", "remat2", "checkpoint", "xla_call", "custom_lin",
     "eval_jaxpr", "composite", "custom_vmap_call",
 }  # fmt: skip
+"""Operations that only wrap another jaxpr, under one of the names `BODIES`."""
 BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr", "call")
 
 
 class UnknownOperation(UserWarning):
-    """An operation without a rule: everything it touched was fixed."""
+    """An operation has no rule, so every axis it touches was fixed."""
 
 
 class Interpreter:
     """Abstract interpretation of one computation.
 
     Attributes:
-        values: every value met, for what must be known of all of them (nesting).
+        values: every value seen so far; what is nested depends on all of them.
         unknown: operations without a rule, with source lines and the axes they fixed.
     """
 
@@ -42,21 +43,19 @@ class Interpreter:
         """The abstract results of a jaxpr, closed or open, on abstract operands."""
         if isinstance(jaxpr, jex.ClosedJaxpr):
             jaxpr, consts = jaxpr.jaxpr, jaxpr.consts
-        environment: dict[Any, Value] = {}
-        environment.update(
-            zip(jaxpr.constvars, [Constant.of_entries(c) for c in consts], strict=True)
-        )
+        known = [Constant.of_entries(c) for c in consts]
+        environment: dict[Any, Value] = dict(zip(jaxpr.constvars, known, strict=True))
         environment.update(zip(jaxpr.invars, operands, strict=True))
 
-        def read(atom: Any) -> Value:
-            if isinstance(atom, jex.Literal):
-                return Constant.of_entries(np.asarray(atom.val))
-            return environment[atom]
+        def read(var: Any) -> Value:
+            if isinstance(var, jex.Literal):
+                return Constant.of_entries(np.asarray(var.val))
+            return environment[var]
 
         for eqn in jaxpr.eqns:
-            results = self._equation(eqn, [read(atom) for atom in eqn.invars])
+            results = self._equation(eqn, [read(var) for var in eqn.invars])
             environment.update(zip(eqn.outvars, results, strict=True))
-        return [read(atom) for atom in jaxpr.outvars]
+        return [read(var) for var in jaxpr.outvars]
 
     def _equation(self, eqn: Any, operands: list[Value]) -> list[Value]:
         name = eqn.primitive.name
@@ -98,12 +97,12 @@ class Interpreter:
         return results
 
     def _constants(self, eqn: Any, equation: Equation, operands: list[Value]) -> list[Value]:
-        """Results that need not be computed before somebody asks for their entries."""
+        """Results that are computed only when their entries are needed."""
         computed: list[Any] = []
 
         def entries(position: int) -> Any:
             if not computed:
-                computed.extend(compute(eqn, [x.raw() for x in operands]))  # type: ignore
+                computed.extend(_compute(eqn, [x.raw() for x in operands]))  # type: ignore
             return computed[position]
 
         def describe(position: int) -> Any:
@@ -120,13 +119,13 @@ class Interpreter:
 
     def _report_unknown(self, equation: Equation, operands: list[Value]) -> None:
         touched = dict.fromkeys(
-            atom.origin for x in operands for term in x.terms for atom in atoms(term) if atom.origin
+            v.origin for x in operands for expr in x.exprs for v in variables(expr) if v.origin
         )
         _, origins = self.unknown.setdefault(equation.primitive, (equation.reason.where, []))
         origins.extend(touched)
 
     def warn(self, paths: Sequence[str]) -> None:
-        """Say once for each operation without a rule which of the leaves at `paths` it fixed."""
+        """Warn once for each operation without a rule, naming the leaves that it fixed."""
         for name, (where, origins) in self.unknown.items():
             touched = {origin.rsplit(" axis ", 1)[0] for origin in origins}
             leaves = [path for path in paths if path in touched]
@@ -134,14 +133,14 @@ class Interpreter:
             warnings.warn(
                 f"no rule for the operation {name!r} at {where or 'an unknown line'}: every axis "
                 f"it touches is fixed ({shown or 'no parameter directly'}). "
-                f"Teach it with unf.register_rule({name!r}).",
+                f"Add a rule with unf.register_rule({name!r}).",
                 UnknownOperation,
                 stacklevel=4,
             )
 
 
 def _by_rule(equation: Equation, operands: list[Value]) -> list[Value] | None:
-    """What the primitive's rule says; None without one, or if it does not cover this case."""
+    """The results by the primitive's rule; None without one, or if it does not cover this case."""
     rule = RULES.get(equation.primitive)
     if rule is None:
         return None
@@ -149,3 +148,58 @@ def _by_rule(equation: Equation, operands: list[Value]) -> list[Value] | None:
     results = [results] if isinstance(results, Value) else results
     # A bit cast to a type of another width adds an axis, and a user's rule may be wrong.
     return results if tuple(x.shape for x in results) == equation.out_shapes else None
+
+
+_SIMPLE = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
+    "ge": np.greater_equal, "neg": np.negative, "stop_gradient": lambda x: x,
+}  # fmt: skip
+
+
+def _compute(eqn: Any, operands: list[Any]) -> list[Any]:
+    """The results of an equation on known operands; simple ones without compiling anything.
+
+    Constants are small, such as masks and positions; the network itself is never run.
+    """
+    name, params = eqn.primitive.name, eqn.params
+    if all(isinstance(x, np.ndarray) for x in operands):
+        out = eqn.outvars[0].aval
+        if name in _SIMPLE:
+            return [np.asarray(_SIMPLE[name](*operands)).astype(out.dtype)]
+        if name == "iota":
+            counts = np.arange(out.shape[params["dimension"]], dtype=out.dtype)
+            return [_broadcast(counts, out.shape, [params["dimension"]])]
+        if name == "broadcast_in_dim":
+            return [_broadcast(operands[0], out.shape, params["broadcast_dimensions"])]
+        if name == "convert_element_type":
+            return [operands[0].astype(out.dtype)]
+        if name == "reshape":
+            return [operands[0].reshape(out.shape)]
+    with jax.ensure_compile_time_eval():
+        results = eqn.primitive.bind(*operands, **params)
+    return list(results) if eqn.primitive.multiple_results else [results]
+
+
+def _broadcast(x: np.ndarray, shape: Sequence[int], dimensions: Sequence[int]) -> np.ndarray:
+    aligned = [1] * len(shape)
+    for size, target in zip(x.shape, dimensions, strict=True):
+        aligned[target] = size
+    return np.broadcast_to(x.reshape(aligned), shape)
+
+
+def source_line(eqn: Any) -> str:
+    """`file.py:12`, the innermost line that is not in an installed package; empty if unknown."""
+    traceback = getattr(eqn.source_info, "traceback", None)
+    for frame in traceback.frames if traceback is not None else ():
+        if _is_users(frame.file_name):
+            name = frame.file_name.replace("\\", "/").rsplit("/", 1)[-1]
+            return f"{name}:{frame.line_num}"
+    return ""
+
+
+@lru_cache(maxsize=4096)
+def _is_users(file_name: str) -> bool:
+    installed = any(part in file_name for part in ("site-packages", "dist-packages"))
+    library = file_name.startswith(("<", sysconfig.get_paths()["stdlib"]))
+    return not installed and not library

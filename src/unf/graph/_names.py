@@ -1,9 +1,9 @@
-"""Readable names for the permutations found, from where they stand in the tree."""
+"""Readable names for the permutations found, from the paths of their leaves."""
 
 import re
 from collections.abc import Mapping, Sequence
 
-from ._terms import Axis
+from ._expressions import Variable
 
 GENERIC = {
     "params", "kernel", "bias", "scale", "weight", "w", "b", "embedding", "batch_stats",
@@ -19,47 +19,47 @@ EMBEDDINGS = r"embed|token|patches"
 LABELS = ("in", "out")
 
 
-def name_axes(
-    axes: Sequence[Axis],
-    places: Mapping[Axis, list[tuple[str, int, int]]],
-    parents: Mapping[Axis, Axis],
-) -> dict[Axis, str]:
-    """A name for each axis, nested ones with the name of what they are nested in.
+def name_variables(
+    variables: Sequence[Variable],
+    places: Mapping[Variable, list[tuple[str, int, int]]],
+    parents: Mapping[Variable, Variable],
+) -> dict[Variable, str]:
+    """A unique name for each variable; a nested one's begins with its parent's name.
 
     Args:
-        axes: the axes, in order of appearance.
-        places: for each axis, the leaves it stands in: path, position, rank.
-        parents: what nested axes are nested in.
+        variables: the variables, in order of appearance.
+        places: for each variable, the leaves it occurs in: path, position, rank.
+        parents: for each nested variable, the one it is nested in.
     """
     holders = set(parents.values())
-    names: dict[Axis, str] = {}
+    names: dict[Variable, str] = {}
     taken: set[str] = set()
 
-    def name(axis: Axis) -> str:
-        if axis in names:
-            return names[axis]
-        base = axis.label or _base(
-            places.get(axis, []), is_parent=axis in holders, is_fixed=axis.fixed is not None
+    def name(variable: Variable) -> str:
+        if variable in names:
+            return names[variable]
+        base = variable.label or _base(
+            places.get(variable, []), variable in holders, variable.fixed is not None
         )
-        parent = parents.get(axis)
+        parent = parents.get(variable)
         prefix = "" if parent is None else f"{name(parent)}."
         unique, count = f"{prefix}{base}", 1
         while unique in taken:
             count += 1
             unique = f"{prefix}{base}_{count}"
         taken.add(unique)
-        names[axis] = unique
+        names[variable] = unique
         return unique
 
-    for axis in sorted(axes, key=lambda axis: axis.label is None):
-        name(axis)
+    for variable in sorted(variables, key=lambda variable: variable.label is None):
+        name(variable)
     return names
 
 
-def _base(places: list[tuple[str, int, int]], *, is_parent: bool, is_fixed: bool) -> str:
+def _base(places: list[tuple[str, int, int]], is_parent: bool, is_fixed: bool) -> str:
     if not places:
         return "axis"
-    # Where a layer writes: the only axis of a bias or scale, else the last of a kernel.
+    # Prefer the layer that writes it: the only axis of a bias or scale, else a kernel's last.
     path, _, _ = min(places, key=lambda place: (place[2] != 1, place[1] != place[2] - 1))
     if is_parent:
         if is_fixed:

@@ -1,45 +1,48 @@
-"""Unification: making two axes one, and cutting or splitting what they are made of."""
+"""Unification: making two axes permute together, and splitting or cutting them where needed."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 from math import prod
 
-from ._terms import (
-    Axis,
+from ._expressions import (
     Cat,
+    Expr,
     Family,
     Prod,
     Reason,
-    Term,
     Uniform,
-    atoms,
-    axis,
+    Variable,
+    children,
     concat,
     fix,
+    fixed_axis,
+    new_axis,
     product,
+    rebuild,
     resolve,
-    shuffled,
+    variables,
 )
 
-# How many times concatenations may be cut at each other's ends: a shift by one along a long
-# axis would go on for all its elements, and leaves nothing to permute in any case.
 MOST_CUTS = 64
+"""How often concatenations are cut at each other's ends. Adding an array to itself shifted by one
+would cut a long axis into single elements, which leaves nothing to permute in any case."""
 
 
-def unify(a: Term, b: Term, reason: Reason, cuts: int = 0) -> Term:
-    """Make two axes permute together; the term of a value that has both (a join).
+def unify(a: Expr, b: Expr, reason: Reason, cuts: int = 0) -> Expr:
+    """Make two axes permute together, and return the axis of a value that has both.
 
-    A uniform axis agrees with anything and learns nothing.
+    A uniform axis agrees with anything and does not change.
     """
     a, b = resolve(a), resolve(b)
     if a is b or isinstance(b, Uniform):
         return a
     if isinstance(a, Uniform):
         return b
-    if isinstance(a, Axis) and isinstance(b, Axis):
-        return _link_axes(a, b, reason)
-    if isinstance(a, Axis):
+    if isinstance(a, Variable) and isinstance(b, Variable):
+        return _link(a, b, reason)
+    if isinstance(a, Variable):
         return _bind(a, b, reason)
-    if isinstance(b, Axis):
+    if isinstance(b, Variable):
         return _bind(b, a, reason)
     if isinstance(a, Family) or isinstance(b, Family):
         return _unify_families(a, b, reason)
@@ -47,7 +50,7 @@ def unify(a: Term, b: Term, reason: Reason, cuts: int = 0) -> Term:
         if cuts > MOST_CUTS:
             fix(a, reason)
             fix(b, reason)
-            return shuffled(a.size, reason)
+            return fixed_axis(a.size, reason)
         ends = sorted({*_ends(a), *_ends(b)})
         pairs = zip(cut(a, ends, reason), cut(b, ends, reason), strict=True)
         return concat([unify(x, y, reason, cuts + 1) for x, y in pairs])
@@ -55,7 +58,7 @@ def unify(a: Term, b: Term, reason: Reason, cuts: int = 0) -> Term:
     return _unify_products(a, b, reason)
 
 
-def _link_axes(a: Axis, b: Axis, reason: Reason) -> Axis:
+def _link(a: Variable, b: Variable, reason: Reason) -> Variable:
     a.touched = b.touched = True
     if a.weight > b.weight:
         a, b = b, a
@@ -63,71 +66,65 @@ def _link_axes(a: Axis, b: Axis, reason: Reason) -> Axis:
     b.weight += a.weight
     b.fixed = b.fixed or a.fixed
     b.label = b.label or a.label
-    b.shuffled = b.shuffled or a.shuffled
+    b.mixed = b.mixed or a.mixed
     return b
 
 
-def _bind(a: Axis, structure: Term, reason: Reason) -> Term:
-    structure = _with_axes(structure)
-    if isinstance(structure, Family) and any(x is a for x in atoms(structure)):
+def _bind(a: Variable, structure: Expr, reason: Reason) -> Expr:
+    structure = _with_variables(structure)
+    if isinstance(structure, Family) and any(x is a for x in variables(structure)):
         return unify(a, collapse(structure, reason), reason)
     a.link, a.reason = structure, reason
-    for atom in atoms(structure):
-        atom.touched = True
-        atom.shuffled = atom.shuffled or a.shuffled
+    for variable in variables(structure):
+        variable.touched = True
+        variable.mixed = variable.mixed or a.mixed
     if a.fixed is not None:
         fix(structure, a.fixed)
     return structure
 
 
-def _with_axes(term: Term) -> Term:
-    """The term with a new axis for each uniform part: one that a parameter may have."""
-    term = resolve(term)
-    if isinstance(term, Uniform):
-        return axis(term.size)
-    if isinstance(term, Prod):
-        return product([_with_axes(factor) for factor in term.factors])
-    if isinstance(term, Cat):
-        return concat([_with_axes(part) for part in term.parts])
-    if isinstance(term, Family):
-        return Family(term.index, tuple(_with_axes(member) for member in term.members))
-    return term
+def _with_variables(expr: Expr) -> Expr:
+    """The expression with a new variable for each uniform part, as a parameter may have."""
+    expr = resolve(expr)
+    if isinstance(expr, Uniform):
+        return new_axis(expr.size)
+    return rebuild(expr, [_with_variables(child) for child in children(expr)])
 
 
-def _unify_families(a: Term, b: Term, reason: Reason) -> Term:
+def _unify_families(a: Expr, b: Expr, reason: Reason) -> Expr:
     if isinstance(a, Family) and isinstance(b, Family) and resolve(a.index) is resolve(b.index):
         pairs = zip(a.members, b.members, strict=True)
         return Family(a.index, tuple(unify(x, y, reason) for x, y in pairs))
     return unify(collapse(a, reason), collapse(b, reason), reason)
 
 
-def collapse(term: Term, reason: Reason) -> Term:
-    """The term without families: all members made one."""
-    term = resolve(term)
-    if isinstance(term, Family):
-        joined = collapse(term.members[0], reason)
-        for member in term.members[1:]:
-            joined = unify(joined, collapse(member, reason), reason)
-        return joined
-    if isinstance(term, Prod):
-        return product([collapse(factor, reason) for factor in term.factors])
-    if isinstance(term, Cat):
-        return concat([collapse(part, reason) for part in term.parts])
-    return term
+def collapse(expr: Expr, reason: Reason) -> Expr:
+    """The expression without families: the members of each are unified."""
+    expr = resolve(expr)
+    found = [collapse(child, reason) for child in children(expr)]
+    return unify_all(found, reason) if isinstance(expr, Family) else rebuild(expr, found)
 
 
-def _unify_products(a: Prod, b: Prod, reason: Reason) -> Term:
+def unify_all(exprs: Sequence[Expr], reason: Reason) -> Expr:
+    """Make several axes permute together."""
+    joined = exprs[0]
+    for expr in exprs[1:]:
+        joined = unify(joined, expr, reason)
+    return joined
+
+
+def _unify_products(a: Prod, b: Prod, reason: Reason) -> Expr:
     """Match factors from the right, splitting the larger where sizes divide."""
     left, right = list(a.factors), list(b.factors)
-    joined: list[Term] = []
+    joined: list[Expr] = []
     while left and right:
         x, y = resolve(left.pop()), resolve(right.pop())
         if x.size < y.size:
             x, y, left, right = y, x, right, left
         if x.size % y.size:
-            for term in (x, y, *left, *right, *joined):
-                fix(term, reason)
-            return shuffled(a.size, reason)
+            for expr in (x, y, *left, *right, *joined):
+                fix(expr, reason)
+            return fixed_axis(a.size, reason)
         if x.size > y.size:
             outer, x = split(x, x.size // y.size, reason)
             left.append(outer)
@@ -135,46 +132,44 @@ def _unify_products(a: Prod, b: Prod, reason: Reason) -> Term:
     return product(joined)
 
 
-def split(term: Term, outer: int, reason: Reason) -> tuple[Term, Term]:
+def split(expr: Expr, outer: int, reason: Reason) -> tuple[Expr, Expr]:
     """Write an axis as a product whose first factor has `outer` elements."""
-    term = resolve(term)
-    inner = term.size // outer
-    assert outer * inner == term.size
+    expr = resolve(expr)
+    inner = expr.size // outer
+    assert outer * inner == expr.size
     if outer == 1 or inner == 1:
-        return (Uniform(1), term) if outer == 1 else (term, Uniform(1))
-    if isinstance(term, Uniform):
+        return (Uniform(1), expr) if outer == 1 else (expr, Uniform(1))
+    if isinstance(expr, Uniform):
         return Uniform(outer), Uniform(inner)
-    if isinstance(term, Axis):
-        factors = _part(term, outer), _part(term, inner)
-        term.link, term.reason = Prod(factors), reason
+    if isinstance(expr, Variable):
+        factors = _part(expr, outer), _part(expr, inner)
+        expr.link, expr.reason = Prod(factors), reason
         return factors
-    if isinstance(term, Family):
-        pairs = [split(member, outer, reason) for member in term.members]
+    if isinstance(expr, Family):
+        pairs = [split(member, outer, reason) for member in expr.members]
         outers, inners = zip(*pairs, strict=True)
-        return Family(term.index, tuple(outers)), Family(term.index, tuple(inners))
-    found = _split_product(term, inner, reason) if isinstance(term, Prod) else None
-    if isinstance(term, Cat) and all(part.size % inner == 0 for part in term.parts):
-        pairs = [split(part, part.size // inner, reason) for part in term.parts]
-        joined = pairs[0][1]
-        for _, part in pairs[1:]:
-            joined = unify(joined, part, reason)
-        found = concat([first for first, _ in pairs]), joined
+        return Family(expr.index, tuple(outers)), Family(expr.index, tuple(inners))
+    found = _split_product(expr, inner, reason) if isinstance(expr, Prod) else None
+    if isinstance(expr, Cat) and all(part.size % inner == 0 for part in expr.parts):
+        pairs = [split(part, part.size // inner, reason) for part in expr.parts]
+        outers, inners = zip(*pairs, strict=True)
+        found = concat(outers), unify_all(inners, reason)
     if found is None:
-        fix(term, reason)
-        return shuffled(outer, reason), shuffled(inner, reason)
+        fix(expr, reason)
+        return fixed_axis(outer, reason), fixed_axis(inner, reason)
     return found
 
 
-def _part(whole: Axis, size: int) -> Term:
-    """A factor or part of an axis, as fixed and shuffled as it was."""
-    part = axis(size, fixed=whole.fixed)
-    if isinstance(part, Axis):
-        part.shuffled = whole.shuffled
+def _part(whole: Variable, size: int) -> Expr:
+    """A factor or part of an axis, fixed or mixed if the axis is."""
+    part = new_axis(size, fixed=whole.fixed)
+    if isinstance(part, Variable):
+        part.mixed = whole.mixed
     return part
 
 
-def _split_product(term: Prod, inner: int, reason: Reason) -> tuple[Term, Term] | None:
-    left, right, size = list(term.factors), [], 1
+def _split_product(expr: Prod, inner: int, reason: Reason) -> tuple[Expr, Expr] | None:
+    left, right, size = list(expr.factors), [], 1
     while size < inner:
         factor = left.pop()
         size *= factor.size
@@ -183,44 +178,43 @@ def _split_product(term: Prod, inner: int, reason: Reason) -> tuple[Term, Term] 
         excess = size // inner
         if size % inner or right[0].size % excess:
             return None
-        first, second = split(right[0], excess, reason)
+        first, right[0] = split(right[0], excess, reason)
         left.append(first)
-        right[0] = second
     return product(left), product(right)
 
 
-def cut(term: Term, ends: Sequence[int], reason: Reason) -> list[Term]:
+def cut(expr: Expr, ends: Sequence[int], reason: Reason) -> list[Expr]:
     """Write an axis as a concatenation of parts that end at `ends`, the last being its size."""
-    term = resolve(term)
+    expr = resolve(expr)
     sizes = [end - start for start, end in zip([0, *ends], ends, strict=False)]
-    assert sum(sizes) == term.size
+    assert sum(sizes) == expr.size
     if len(sizes) == 1:
-        return [term]
-    if isinstance(term, Uniform):
+        return [expr]
+    if isinstance(expr, Uniform):
         return [Uniform(size) for size in sizes]
-    if isinstance(term, Axis):
-        parts = [_part(term, size) for size in sizes]
-        term.link, term.reason = concat(parts), reason
+    if isinstance(expr, Variable):
+        parts = [_part(expr, size) for size in sizes]
+        expr.link, expr.reason = concat(parts), reason
         return parts
-    if isinstance(term, Family):
-        columns = zip(*[cut(member, ends, reason) for member in term.members], strict=True)
-        return [Family(term.index, tuple(column)) for column in columns]
-    if isinstance(term, Cat):
-        return _cut_parts(term, list(ends), reason)
-    assert isinstance(term, Prod)
-    first, *rest = term.factors
+    if isinstance(expr, Family):
+        columns = zip(*[cut(member, ends, reason) for member in expr.members], strict=True)
+        return [Family(expr.index, tuple(column)) for column in columns]
+    if isinstance(expr, Cat):
+        return _cut_parts(expr, list(ends), reason)
+    assert isinstance(expr, Prod)
+    first, *rest = expr.factors
     inner = prod(factor.size for factor in rest)
     if any(end % inner for end in ends):
-        fix(term, reason)
-        return [shuffled(size, reason) for size in sizes]
+        fix(expr, reason)
+        return [fixed_axis(size, reason) for size in sizes]
     pieces = cut(first, [end // inner for end in ends], reason)
     return [product([piece, *rest]) for piece in pieces]
 
 
-def _cut_parts(term: Cat, ends: list[int], reason: Reason) -> list[Term]:
-    pieces: list[list[Term]] = [[] for _ in ends]
+def _cut_parts(expr: Cat, ends: list[int], reason: Reason) -> list[Expr]:
+    pieces: list[list[Expr]] = [[] for _ in ends]
     start = 0
-    for part in term.parts:
+    for part in expr.parts:
         stop = start + part.size
         inside = sorted({end - start for end in ends if start < end < stop} | {part.size})
         position = start
@@ -232,11 +226,6 @@ def _cut_parts(term: Cat, ends: list[int], reason: Reason) -> list[Term]:
     return [concat(piece) for piece in pieces]
 
 
-def _ends(term: Term) -> list[int]:
-    if not isinstance(term, Cat):
-        return [term.size]
-    ends, total = [], 0
-    for part in term.parts:
-        total += part.size
-        ends.append(total)
-    return ends
+def _ends(expr: Expr) -> list[int]:
+    parts = expr.parts if isinstance(expr, Cat) else (expr,)
+    return list(accumulate(part.size for part in parts))

@@ -1,4 +1,4 @@
-"""Abstract values: what is known of the axes of every array in a computation."""
+"""Abstract values: what is known about the axes of every array in a computation."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from ._terms import Axis, Reason, Term, Uniform, atoms, axis, has_family, resolve
+from ._expressions import (
+    Expr,
+    Reason,
+    Uniform,
+    Variable,
+    find_families,
+    new_axis,
+    resolve,
+    variables,
+)
 from ._unification import collapse, split, unify
 
 _SPLIT = Reason("split by a reshape")
@@ -15,20 +24,19 @@ _SPLIT = Reason("split by a reshape")
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive dimensions that share one term: a reshape splits an axis only when needed."""
+    """Consecutive dimensions that share one expression, which is split only when needed."""
 
-    term: Term
+    expr: Expr
     sizes: tuple[int, ...]
     reason: Reason = _SPLIT
 
-    def axes(self) -> list[Term]:
-        """One term per dimension."""
-        terms, rest = [], self.term
-        for i, size in enumerate(self.sizes[:-1]):
+    def axes(self) -> list[Expr]:
+        """One expression per dimension."""
+        exprs, rest = [], self.expr
+        for size in self.sizes[:-1]:
             first, rest = split(rest, size, self.reason)
-            assert rest.size == prod(self.sizes[i + 1 :])
-            terms.append(first)
-        return [*terms, rest]
+            exprs.append(first)
+        return [*exprs, rest]
 
 
 class Value:
@@ -37,7 +45,7 @@ class Value:
     Attributes:
         segments: its dimensions.
         is_parameter: whether it is a parameter, at most transposed or mapped element by element.
-        sources: the parameters it depends on, as bits.
+        sources: the parameters it depends on, as a bit mask.
     """
 
     sources = 0
@@ -47,9 +55,9 @@ class Value:
         self.is_parameter = is_parameter
 
     @classmethod
-    def of(cls, axes: Sequence[Term], is_parameter: bool = False) -> "Value":
-        """A value with one term per dimension."""
-        return cls([Segment(term, (term.size,)) for term in axes], is_parameter)
+    def of(cls, axes: Sequence[Expr], is_parameter: bool = False) -> "Value":
+        """A value with these axes."""
+        return cls([Segment(expr, (expr.size,)) for expr in axes], is_parameter)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -62,14 +70,14 @@ class Value:
         return len(self.shape)
 
     @property
-    def axes(self) -> list[Term]:
-        """One resolved term per dimension; splits what a reshape left unsplit."""
-        return [resolve(term) for segment in self.segments for term in segment.axes()]
+    def axes(self) -> list[Expr]:
+        """One expression per dimension; this splits what a reshape left unsplit."""
+        return [resolve(expr) for segment in self.segments for expr in segment.axes()]
 
     @property
-    def terms(self) -> list[Term]:
-        """The terms it is made of, unsplit."""
-        return [segment.term for segment in self.segments]
+    def exprs(self) -> list[Expr]:
+        """Its expressions, unsplit."""
+        return [segment.expr for segment in self.segments]
 
     @property
     def known(self) -> np.ndarray | None:
@@ -82,8 +90,8 @@ class Constant(Value):
 
     Args:
         shape: its shape.
-        describe: its axes without knowing its entries.
-        compute: its entries.
+        describe: returns its axes, without knowing its entries.
+        compute: returns its entries.
     """
 
     LIMIT = 2**20
@@ -91,7 +99,7 @@ class Constant(Value):
     def __init__(
         self,
         shape: Sequence[int],
-        describe: Callable[[], Sequence[Term]],
+        describe: Callable[[], Sequence[Expr]],
         compute: Callable[[], Any],
     ):
         self._shape = tuple(shape)
@@ -102,9 +110,9 @@ class Constant(Value):
 
     @classmethod
     def of_entries(cls, entries: Any) -> "Constant":
-        """A constant that is known already."""
+        """A constant whose entries are known already."""
         shape = np.shape(entries)
-        return cls(shape, lambda: [axis(n, fixed=CONSTANT) for n in shape], lambda: entries)
+        return cls(shape, lambda: [new_axis(n, fixed=CONSTANT) for n in shape], lambda: entries)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -113,13 +121,13 @@ class Constant(Value):
 
     @property
     def segments(self) -> tuple[Segment, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Its dimensions, free where the entries show it."""
+        """Its dimensions, with uniform axes where the entries show it."""
         if self._segments is None:
             axes = list(self._describe())
-            if not all(isinstance(resolve(term), Uniform) for term in axes):
+            if not all(isinstance(resolve(expr), Uniform) for expr in axes):
                 entries = self.known
                 axes = axes if entries is None else axes_of_entries(entries)
-            self._segments = tuple(Segment(term, (term.size,)) for term in axes)
+            self._segments = tuple(Segment(expr, (expr.size,)) for expr in axes)
         return self._segments
 
     @property
@@ -129,7 +137,7 @@ class Constant(Value):
             return None
         try:
             entries = self.raw()
-        except Exception:  # whatever an operation may need to run: not knowing is always right
+        except Exception:  # operations may fail in any way: not knowing is always sound
             return None
         return entries if isinstance(entries, np.ndarray) else None
 
@@ -147,26 +155,26 @@ def _is_plain(entries: Any) -> bool:
     return dtype is None or isinstance(dtype, np.dtype)
 
 
-CONSTANT = Reason("met by a constant whose entries differ along it")
+CONSTANT = Reason("combined with a constant whose entries differ along it")
 
 
-def axes_of_entries(entries: np.ndarray) -> list[Term]:
-    """The axes of a constant: uniform, one name for a multiple of the identity, else fixed."""
-    axes: list[Term] = []
+def axes_of_entries(entries: np.ndarray) -> list[Expr]:
+    """The axes of a constant: uniform, a shared variable for a scaled identity, else fixed."""
+    axes: list[Expr] = []
     if not entries.size:
         return [Uniform(size) for size in entries.shape]
     for i, size in enumerate(entries.shape):
         first = np.take(entries, [0], axis=i)
         uniform = size == 1 or _equal(entries, np.broadcast_to(first, entries.shape))
-        axes.append(Uniform(size) if uniform else Axis(size, fixed=CONSTANT))
-    varying = [i for i, term in enumerate(axes) if isinstance(term, Axis)]
+        axes.append(Uniform(size) if uniform else Variable(size, fixed=CONSTANT))
+    varying = [i for i, expr in enumerate(axes) if isinstance(expr, Variable)]
     if len(varying) == 2 and _is_scaled_identity(entries, *varying):
-        axes[varying[0]] = axes[varying[1]] = Axis(entries.shape[varying[0]])
+        axes[varying[0]] = axes[varying[1]] = Variable(entries.shape[varying[0]])
     return axes
 
 
 def _equal(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether arrays are equal bit by bit: zeros have a sign, and NaN equals itself."""
+    """Whether arrays have equal bits: zeros have a sign, and NaN equals itself."""
     return np.ascontiguousarray(a).tobytes() == np.ascontiguousarray(b).tobytes()
 
 
@@ -183,33 +191,33 @@ def _is_scaled_identity(entries: np.ndarray, i: int, j: int) -> bool:
 
 
 def settle(x: Value, reason: Reason) -> Value:
-    """The value with stacked layers made one, and its axes no longer free to become such.
+    """The value without families of layers, its axes no longer free to become such.
 
-    What every operation is given that does not know of layers.
+    Rules that do not know about stacked layers get such values.
     """
     if isinstance(x, Constant):
         return x
-    for term in x.terms:
-        for atom in atoms(term):
-            atom.touched = True
-    if any(has_family(term) for term in x.terms):
-        return Value.of([collapse(term, reason) for term in x.axes])
+    for expr in x.exprs:
+        for variable in variables(expr):
+            variable.touched = True
+    if any(True for expr in x.exprs for _ in find_families(expr)):
+        return Value.of([collapse(expr, reason) for expr in x.axes])
     return x
 
 
-def unify_axes(values: Sequence[Value], reason: Reason) -> list[Term]:
+def unify_axes(values: Sequence[Value], reason: Reason) -> list[Expr]:
     """The axes of an element-wise combination; scalars and axes of size one broadcast."""
     values = [value for value in values if value.ndim]
     if not values:
         return []
     joined = list(values[0].axes)
     for value in values[1:]:
-        for i, term in enumerate(value.axes):
-            joined[i] = _meet(joined[i], term, reason)
-    return [resolve(term) for term in joined]
+        for i, expr in enumerate(value.axes):
+            joined[i] = _meet(joined[i], expr, reason)
+    return [resolve(expr) for expr in joined]
 
 
-def _meet(a: Term, b: Term, reason: Reason) -> Term:
+def _meet(a: Expr, b: Expr, reason: Reason) -> Expr:
     if a.size == b.size:
         return unify(a, b, reason)
     wide, narrow = (a, b) if a.size > b.size else (b, a)

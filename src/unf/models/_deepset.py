@@ -6,10 +6,10 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from .._html import repr_html
 from ..nn import Activation, DeepSetLinear, InvariantPool
 from ..spec import WeightSpace
 from ._head import head_config, make_head
-from ._summary import summary
 
 
 class InvariantDeepSet(eqx.Module):
@@ -81,7 +81,7 @@ class InvariantDeepSet(eqx.Module):
 
     def _repr_html_(self) -> str:
         """What notebooks show."""
-        return summary(self)
+        return repr_html(self)
 
     def config(self) -> dict[str, Any]:
         """The arguments to make a model of this shape again."""

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from .._html import repr_html
 from ..spec import SpecError, WeightSpace
 from ._head import head_config, make_head
-from ._summary import summary
 
 _QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -80,7 +80,7 @@ class StatNN(eqx.Module):
 
     def _repr_html_(self) -> str:
         """What notebooks show."""
-        return summary(self)
+        return repr_html(self)
 
     def config(self) -> dict[str, Any]:
         """The arguments to make a model of this shape again."""

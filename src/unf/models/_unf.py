@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from .._html import repr_html
 from ..nn import (
     Activation,
     ChannelNorm,
@@ -20,7 +21,6 @@ from ..nn import (
 from ..spec import WeightSpace
 from ._head import head_config, make_head
 from ._statnn import leaf_statistics, num_statistics
-from ._summary import summary
 
 ActivationLike = str | Callable[[Array], Array]
 
@@ -123,7 +123,7 @@ class UNF(eqx.Module):
 
     def _repr_html_(self) -> str:
         """What notebooks show."""
-        return summary(self)
+        return repr_html(self)
 
     def config(self) -> dict[str, Any]:
         """The arguments to make a model of this shape again."""
@@ -249,7 +249,7 @@ class InvariantUNF(eqx.Module):
 
     def _repr_html_(self) -> str:
         """What notebooks show."""
-        return summary(self)
+        return repr_html(self)
 
     def config(self) -> dict[str, Any]:
         """The arguments to make a model of this shape again."""

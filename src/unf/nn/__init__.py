@@ -3,7 +3,6 @@
 from ._deepset import DeepSetLinear, PointwiseLinear
 from ._functional import Coefficients, apply, coefficient_shapes
 from ._linear import NFNLinear, UNFLinear, init_coefficients, pointwise_coefficients
-from ._picture import flow, picture, term_strengths
 from ._pointwise import Activation, ChannelNorm, Dropout, resolve_activation, stack_channels
 from ._pool import STATISTICS, InvariantPool
 from ._position import PositionalEncoding
@@ -25,13 +24,10 @@ __all__ = [
     "UNFLinear",
     "apply",
     "coefficient_shapes",
-    "flow",
     "init_coefficients",
     "leaf_shardings",
-    "picture",
     "pointwise_coefficients",
     "resolve_activation",
     "spread",
     "stack_channels",
-    "term_strengths",
 ]

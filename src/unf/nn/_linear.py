@@ -9,13 +9,11 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from .._drawing import card, in_brief
-from ..basis import CostReport, Plan, core_parameters, core_terms, cost_report, make_plan
+from .._html import in_brief, repr_html
+from ..basis import CostReport, Plan, cost_report, make_plan, terms
+from ..basis._cost import core_parameters
 from ..spec import WeightSpace
 from ._functional import Coefficients, apply, coefficient_shapes
-
-MOST_SHOWN = 64
-"""Leaves of a layer whose coefficients notebooks show."""
 
 
 def init_coefficients(
@@ -56,12 +54,11 @@ def pointwise_coefficients(
     in_channels, out_channels = weight.shape
     shapes = coefficient_shapes(plan, in_channels, out_channels)
     coefficients = {name: jnp.zeros(shape, weight.dtype) for name, shape in shapes.items()}
-    for core in plan.cores:
-        for term in core_terms(plan, core):
-            if term.is_identity:
-                rows, columns = term.slices(in_channels, out_channels)
-                block = jnp.kron(jnp.eye(term.rows, dtype=weight.dtype), weight)
-                coefficients[core.name] = coefficients[core.name].at[rows, columns].set(block)
+    for term in terms(plan):
+        if term.is_identity:
+            rows, columns = term.slices(in_channels, out_channels)
+            block = jnp.kron(jnp.eye(term.rows, dtype=weight.dtype), weight)
+            coefficients[term.core] = coefficients[term.core].at[rows, columns].set(block)
     return coefficients
 
 
@@ -166,15 +163,10 @@ class UNFLinear(eqx.Module):
         )
 
     def __pdoc__(self, **_: Any) -> Any:
-        """What Equinox prints in a module that has one."""
         return in_brief(self)
 
     def _repr_html_(self) -> str:
-        """What notebooks show: its coefficients, if the weights are few enough to be seen."""
-        from ._picture import picture
-
-        leaves = max(len(s.leaves) for s in (self.plan.in_space, self.plan.out_space))
-        return card(repr(self), "<br>", picture(self) if leaves <= MOST_SHOWN else "")
+        return repr_html(self)
 
 
 class NFNLinear(eqx.Module):

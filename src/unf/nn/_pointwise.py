@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ..spec import SpecError, format_path
+from ..spec import SpecError
+from ..spec._tree import format_path
 
 
 def stack_channels(*trees: PyTree) -> PyTree:

@@ -7,7 +7,7 @@ import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
-from ..basis import spread_axes, spread_blocks
+from ..basis._sharding import shard_axes, shard_blocks
 from ..spec import WeightSpace
 
 AnyMesh = Mesh | AbstractMesh
@@ -16,7 +16,7 @@ AnyMesh = Mesh | AbstractMesh
 def leaf_shardings(space: WeightSpace, mesh: AnyMesh, axis: str | None = None) -> PyTree:
     """How the leaves of a weight space lie on a mesh, with or without channels.
 
-    Each leaf is cut along the axis that `unf.basis.spread_axes` chooses. A leaf without one is
+    Each leaf is cut along the axis that `shard_axes` chooses. A leaf without one is
     held whole by every device.
 
     Args:
@@ -34,7 +34,7 @@ def leaf_shardings(space: WeightSpace, mesh: AnyMesh, axis: str | None = None) -
     P(None, 'devices')
     """
     devices = _count(mesh, axis)
-    return space.unflatten([_along(mesh, axis, at) for at in spread_axes(space, devices)])
+    return space.unflatten([_along(mesh, axis, at) for at in shard_axes(space, devices)])
 
 
 def spread(space: WeightSpace, tree: PyTree, mesh: AnyMesh, axis: str | None = None) -> PyTree:
@@ -78,10 +78,10 @@ def _spread_parts(
     space: WeightSpace, parts: Sequence[Array], mesh: AnyMesh, axis: str | None
 ) -> list[Array]:
     """Blocks of leaves that are cut along a fixed axis, cut along a permuted one instead."""
-    cuts = spread_blocks(space, _count(mesh, axis))
+    cuts = shard_blocks(space, _count(mesh, axis))
     return [
         jax.lax.with_sharding_constraint(part, _along(mesh, axis, block.permuted[cut.label]))
-        if cut is not None and cut.moved
+        if cut is not None and cut.resharded
         else part
         for block, cut, part in zip(space.blocks, cuts, parts, strict=True)
     ]

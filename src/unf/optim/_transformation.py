@@ -8,7 +8,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Int, PyTree
 
-from ..spec import SpecError, flatten_params
+from ..spec import SpecError
+from ..spec._tree import flatten_params
 from ._form import DECAYS
 from ._theta import Theta
 

@@ -1,9 +1,9 @@
-"""From stored leaves to labelled tensors, and back.
+"""From stored leaves to labeled tensors, and back.
 
-A leaf's axes may be products, concatenations, fixed or nested. `split` undoes all of it:
-products become several axes, concatenations several arrays, and fixed axes move behind
-the permuted ones, where the channels are. What remains is a *block*: an array whose leading
-axes each carry one permutation. `join` is the inverse. Everything downstream sees blocks only.
+A leaf's axes may be products, concatenations, fixed or nested. `Layout.split` undoes all of it:
+products become several axes, concatenations become several arrays, and a fixed axis that names
+are nested in becomes one array per index. What remains is a *block*: an array each of whose axes
+carries one permutation or is fixed. `join` is the inverse. Everything downstream sees only blocks.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from ._errors import SpecError
-from ._grammar import Axis, Concat, Name, Number, Product, rename
+from ._grammar import (
+    AxisSpec,
+    Concat,
+    Name,
+    Number,
+    Product,
+    ancestors,
+    base_name,
+    map_atoms,
+    names_in,
+)
 from ._sizes import axis_size
 
 
@@ -47,12 +57,12 @@ class Atom:
 
 @dataclass(frozen=True)
 class Block:
-    """A labelled tensor cut out of a leaf.
+    """A labeled tensor cut out of a leaf.
 
     Attributes:
-        leaf: the position of the leaf it is part of.
+        leaf: the position of its leaf in the weight space.
         atoms: its axes in stored order.
-        indices: for a block at one index of fixed axes, those axes and the index.
+        indices: for a block at one index of some fixed axes, these axes and the index.
     """
 
     leaf: int
@@ -71,7 +81,7 @@ class Block:
 
     @cached_property
     def width(self) -> int:
-        """Elements per index of the permuted axes: how often a channel is repeated."""
+        """The size of the fixed axes together: how many channels one channel becomes."""
         return prod(self.atoms[i].size for i in self.fixed)
 
     @cached_property
@@ -79,12 +89,10 @@ class Block:
         """The permuted axes, in stored order."""
         atoms = [self.atoms[i] for i in self.permuted]
         names = [str(atom.name) for atom in atoms]
-        labels = []
-        for position, name in enumerate(names):
-            parent = parent_name(name)
-            at = find_parent(parent, names, position) if parent else None
-            labels.append(Label(name, atoms[position].size, at))
-        return tuple(labels)
+        return tuple(
+            Label(name, atom.size, _find_parent(names, position))
+            for position, (name, atom) in enumerate(zip(names, atoms, strict=True))
+        )
 
     def fold(self, array: Any) -> Any:
         """Move the fixed axes into the channels: `[stored..., c]` to `[permuted..., width·c]`."""
@@ -107,17 +115,56 @@ class Block:
         return array
 
 
-def find_parent(parent: str, names: list[str], position: int) -> int:
-    """The axis that one at `position` is nested in: the only one, or else the nearest before it."""
+def _find_parent(names: list[str], position: int) -> int | None:
+    """The axis that the one at `position` is nested in: the only one, or the nearest before it."""
+    parent = _parent_name(names[position])
+    if not parent:
+        return None
     found = [i for i, name in enumerate(names) if name == parent]
     before = [i for i in found if i < position]
-    if len(found) != 1 and not before:
+    if not found:
         raise SpecError(
-            f"{names[position]!r} is nested in {parent!r}, which stands {len(found)} times "
+            f"{names[position]!r} is nested in {parent!r}, but no axis beside it has that name",
+            expected=f"an axis {parent!r} in this leaf",
+            remedy="write the name without the dot if all indices share one permutation",
+        )
+    if len(found) > 1 and not before:
+        raise SpecError(
+            f"{names[position]!r} is nested in {parent!r}, which occurs {len(found)} times "
             "in this leaf and never before it",
             remedy=f"put the {parent!r} it belongs to before it",
         )
     return found[0] if len(found) == 1 else before[-1]
+
+
+def _parent_name(name: str) -> str:
+    """The permutation that a block's axis is nested in, or the empty string."""
+    parts = name.split(".")[:-1]
+    while parts and parts[-1].endswith("]"):
+        parts.pop()
+    return ".".join(parts)
+
+
+@dataclass(frozen=True)
+class _Factor:
+    """Reshape the first `rank` axes, of which one is a product, to `sizes`."""
+
+    rank: int
+    stored: tuple[int, ...]
+    sizes: tuple[int, ...]
+    inner: "_Step"
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """Cut the axis at `position` into parts of the given sizes."""
+
+    position: int
+    sizes: tuple[int, ...]
+    parts: tuple["_Step", ...]
+
+
+_Step = Block | _Factor | _Cut
 
 
 class Layout:
@@ -129,70 +176,82 @@ class Layout:
         sizes: the size of every name.
     """
 
-    def __init__(self, leaf: int, axes: tuple[Axis, ...], sizes: Mapping[str, int]):
-        self.sizes = sizes
-        self.axes = axes
-        self.blocks = tuple(
-            Block(leaf, tuple(self._atom(axis) for axis in atoms), indices)
-            for atoms, indices in self._leaves(axes, ())
-        )
+    def __init__(self, leaf: int, axes: tuple[AxisSpec, ...], sizes: Mapping[str, int]):
+        self._leaf, self._sizes = leaf, sizes
+        self._steps = self._plan(axes, ())
+        self.blocks = tuple(_blocks(self._steps))
 
-    def _atom(self, axis: Axis) -> Atom:
+    def _plan(self, axes: tuple[AxisSpec, ...], indices: tuple[tuple[str, int], ...]) -> _Step:
+        for i, axis in enumerate(axes):
+            before, after = axes[:i], axes[i + 1 :]
+            if isinstance(axis, Product):
+                factored = (*before, *axis.factors, *after)
+                stored, sizes = self._shape(axes), self._shape(factored)
+                return _Factor(len(axes), stored, sizes, self._plan(factored, indices))
+            if isinstance(axis, Concat):
+                parts = tuple(self._plan((*before, part, *after), indices) for part in axis.parts)
+                return _Cut(i, self._shape(axis.parts), parts)
+        # Fixed axes last: by now every name of the block is in sight.
+        for i, axis in enumerate(axes):
+            if isinstance(axis, Name) and axis.fixed and _has_nested(axis.path, axes):
+                base = base_name(axis.path)
+                parts = tuple(
+                    self._plan(_at_index(axes, i, index), (*indices, (base, index)))
+                    for index in range(self._sizes[base])
+                )
+                return _Cut(i, (1,) * len(parts), parts)
+        return Block(self._leaf, tuple(map(self._atom, axes)), indices)
+
+    def _shape(self, axes: tuple[AxisSpec, ...]) -> tuple[int, ...]:
+        return tuple(axis_size(map_atoms(axis, _without_index), self._sizes) for axis in axes)
+
+    def _atom(self, axis: AxisSpec) -> Atom:
+        (size,) = self._shape((axis,))
         if isinstance(axis, Name):
-            return Atom(axis.path, self._size(axis), not axis.fixed)
-        return Atom(None, self._size(axis), False)
-
-    def _size(self, axis: Axis) -> int:
-        return axis_size(rename(axis, _without_index), self.sizes)
-
-    def _leaves(self, axes, indices) -> Iterator[tuple[tuple[Axis, ...], tuple]]:
-        step = _next_step(axes, self.sizes)
-        if step is None:
-            yield axes, indices
-        elif isinstance(step, _Factor):
-            yield from self._leaves(step.axes, indices)
-        else:
-            for part in step.parts:
-                yield from self._leaves(part.axes, indices + part.index)
+            return Atom(axis.path, size, not axis.fixed)
+        return Atom(None, size, False)
 
     def split(self, array: Any) -> list[Any]:
-        """The blocks of a stored array, any number of trailing axes allowed."""
-        return self._split(array, self.axes)
-
-    def _split(self, array: Any, axes: tuple[Axis, ...]) -> list[Any]:
-        step = _next_step(axes, self.sizes)
-        if step is None:
-            return [array]
-        if isinstance(step, _Factor):
-            sizes = [self._size(axis) for axis in step.axes]
-            return self._split(array.reshape(*sizes, *array.shape[len(axes) :]), step.axes)
-        start, blocks = 0, []
-        for part in step.parts:
-            stop = start + self._size(part.axes[step.position])
-            segment = _slice(array, start, stop, step.position)
-            blocks += self._split(segment, part.axes)
-            start = stop
-        return blocks
+        """The blocks of a stored array, which may have any number of trailing axes."""
+        return _split(self._steps, array)
 
     def join(self, blocks: list[Any]) -> Any:
-        """The stored array of its blocks: the inverse of `split`."""
-        remaining = iter(blocks)
-        return self._join(remaining, self.axes)
+        """The stored array made of its blocks: the inverse of `split`."""
+        return _join(self._steps, iter(blocks))
 
-    def _join(self, blocks: Iterator[Any], axes: tuple[Axis, ...]) -> Any:
-        step = _next_step(axes, self.sizes)
-        if step is None:
-            return next(blocks)
-        if isinstance(step, _Factor):
-            array = self._join(blocks, step.axes)
-            sizes = [self._size(axis) for axis in axes]
-            return array.reshape(*sizes, *array.shape[len(step.axes) :])
-        parts = [self._join(blocks, part.axes) for part in step.parts]
-        return array_module(parts[0]).concatenate(parts, axis=step.position)
+
+def _blocks(step: _Step) -> Iterator[Block]:
+    if isinstance(step, Block):
+        yield step
+    else:
+        for inner in (step.inner,) if isinstance(step, _Factor) else step.parts:
+            yield from _blocks(inner)
+
+
+def _split(step: _Step, array: Any) -> list[Any]:
+    if isinstance(step, Block):
+        return [array]
+    if isinstance(step, _Factor):
+        return _split(step.inner, array.reshape(*step.sizes, *array.shape[step.rank :]))
+    start, blocks = 0, []
+    for size, part in zip(step.sizes, step.parts, strict=True):
+        blocks += _split(part, _slice(array, start, start + size, step.position))
+        start += size
+    return blocks
+
+
+def _join(step: _Step, blocks: Iterator[Any]) -> Any:
+    if isinstance(step, Block):
+        return next(blocks)
+    if isinstance(step, _Factor):
+        array = _join(step.inner, blocks)
+        return array.reshape(*step.stored, *array.shape[len(step.sizes) :])
+    parts = [_join(part, blocks) for part in step.parts]
+    return array_module(parts[0]).concatenate(parts, axis=step.position)
 
 
 def array_module(array: Any) -> Any:
-    """NumPy for its own arrays, so that nothing is compiled for them; else jax.numpy."""
+    """NumPy for its own arrays, so that nothing is compiled for them; else `jax.numpy`."""
     return np if isinstance(array, np.ndarray) else jnp
 
 
@@ -202,78 +261,80 @@ def _slice(array: Any, start: int, stop: int, axis: int) -> Any:
     return jax.lax.slice_in_dim(array, start, stop, axis=axis)
 
 
-@dataclass(frozen=True)
-class _Factor:
-    """Write a product as several axes."""
-
-    axes: tuple[Axis, ...]
-
-
-@dataclass(frozen=True)
-class _Part:
-    axes: tuple[Axis, ...]
-    index: tuple[tuple[str, int], ...] = ()
-
-
-@dataclass(frozen=True)
-class _Cut:
-    """Cut the axis at `position` into parts."""
-
-    position: int
-    parts: tuple[_Part, ...]
-
-
-def _next_step(axes: tuple[Axis, ...], sizes: Mapping[str, int]) -> _Factor | _Cut | None:
-    """The first thing to undo in these axes; None if they are those of a block."""
-    for i, axis in enumerate(axes):
-        if isinstance(axis, Product):
-            return _Factor((*axes[:i], *axis.factors, *axes[i + 1 :]))
-        if isinstance(axis, Concat):
-            parts = (_Part((*axes[:i], part, *axes[i + 1 :])) for part in axis.parts)
-            return _Cut(i, tuple(parts))
-    # Fixed axes last: by now every name of the block is in sight.
-    for i, axis in enumerate(axes):
-        if isinstance(axis, Name) and axis.fixed and _has_nested(axis.path, axes):
-            size = sizes[base_name(axis.path)]
-            return _Cut(i, tuple(_at_index(axes, i, index) for index in range(size)))
-    return None
-
-
-def _has_nested(parent: str, axes: tuple[Axis, ...]) -> bool:
+def _has_nested(parent: str, axes: tuple[AxisSpec, ...]) -> bool:
     return any(
         isinstance(axis, Name) and not axis.fixed and axis.path.startswith(f"{parent}.")
         for axis in axes
     )
 
 
-def _at_index(axes: tuple[Axis, ...], position: int, index: int) -> _Part:
-    """The block at one index of a fixed axis: what is nested in it gets names of its own."""
+def _at_index(axes: tuple[AxisSpec, ...], position: int, index: int) -> tuple[AxisSpec, ...]:
+    """The axes at one index of a fixed axis: names nested in it become names of that index."""
     fixed = axes[position]
     assert isinstance(fixed, Name)
 
-    def nested(atom: Axis) -> Axis:
+    def nested(atom: Name | Number) -> AxisSpec:
         if isinstance(atom, Name) and atom.path.startswith(f"{fixed.path}."):
             return Name(f"{fixed.path}[{index}]{atom.path[len(fixed.path) :]}", atom.fixed)
         return atom
 
-    cut = tuple(Number(1) if i == position else rename(axis, nested) for i, axis in enumerate(axes))
-    return _Part(cut, ((base_name(fixed.path), index),))
+    return tuple(Number(1) if i == position else map_atoms(a, nested) for i, a in enumerate(axes))
 
 
-def _without_index(atom: Axis) -> Axis:
+def _without_index(atom: Name | Number) -> AxisSpec:
     return Name(base_name(atom.path), atom.fixed) if isinstance(atom, Name) else atom
 
 
-def parent_name(name: str) -> str:
-    """The permutation that a block's axis is nested in, or the empty string."""
-    parts = name.split(".")[:-1]
-    while parts and parts[-1].endswith("]"):
-        parts.pop()
-    return ".".join(parts)
+MOST_AXES = 64
+"""The most axes of a block, as of a NumPy array."""
+MOST_CUTS = 2**12
+"""The most blocks of a space beyond one per leaf; a layer on more could not be run."""
 
 
-def base_name(name: str) -> str:
-    """The name of a block's axis as the specification has it: `layer.m` for `layer[2].m`."""
-    while "[" in name:
-        name = name[: name.index("[")] + name[name.index("]") + 1 :]
-    return name
+def check_axes(axes: tuple[AxisSpec, ...], path: str) -> None:
+    """Reject blocks with more axes than an array may have. Specifications come from files too."""
+
+    def count(axis: AxisSpec) -> int:
+        if isinstance(axis, Concat):
+            return max(map(count, axis.parts))
+        return sum(map(count, axis.factors)) if isinstance(axis, Product) else 1
+
+    if (total := sum(map(count, axes))) > MOST_AXES:
+        raise SpecError(
+            f"the specification has {total} axes, counting the factors of products",
+            path=path,
+            expected=f"at most {MOST_AXES}, as many as an array may have",
+        )
+
+
+def count_blocks(axes: tuple[AxisSpec, ...], sizes: Mapping[str, int]) -> int:
+    """An upper bound on the blocks of a leaf, without making them: concatenations multiply."""
+    names = [name for axis in axes for name in names_in(axis)]
+    parents = {above for name in names if not name.fixed for above in ancestors(name.path)}
+
+    def count(axis: AxisSpec) -> int:
+        if isinstance(axis, Concat):
+            return sum(map(count, axis.parts))
+        if isinstance(axis, Product):
+            return prod(map(count, axis.factors))
+        if isinstance(axis, Name) and axis.fixed and axis.path in parents:
+            return sizes[axis.path]
+        return 1
+
+    return prod(map(count, axes))
+
+
+def check_blocks(leaves: list[tuple[str, tuple[AxisSpec, ...]]], sizes: Mapping[str, int]) -> None:
+    """Reject specifications that cut the arrays into too many blocks."""
+    total = 0
+    for path, axes in leaves:
+        total += count_blocks(axes, sizes) - 1
+        if total > MOST_CUTS:
+            raise SpecError(
+                "concatenations, and fixed axes that names are nested in, cut the arrays into "
+                "too many blocks",
+                path=path,
+                expected=f"at most {MOST_CUTS} cuts in all",
+                got=f"{total} up to here",
+                remedy="write fewer axes as concatenations, or write names without the dot",
+            )

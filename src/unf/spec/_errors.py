@@ -1,12 +1,12 @@
-"""The errors a wrong specification raises."""
+"""The errors that specifications raise."""
 
 MOST_SHOWN = 200
 MOST_ELEMENTS = 2**63 - 1
-"""Of an array or an axis; sizes beyond this are mistakes, and too long to print."""
+"""The most elements of an array or an axis; larger sizes are mistakes, and too long to print."""
 
 
 def shown(x: object) -> str:
-    """An object as a message quotes it: not endless, and never an error of its own."""
+    """The `repr` of an object for an error message: bounded in length, and never an error."""
     try:
         text = repr(x)
     except (ValueError, RecursionError):  # integers of thousands of digits; lists in lists
@@ -17,8 +17,8 @@ def shown(x: object) -> str:
 class SpecError(ValueError):
     """A specification that cannot describe the given arrays.
 
-    Every instance says what failed and, where they apply, the leaf's path, what was
-    expected, what was found and how to mend it. All four are attributes as well.
+    The message says what failed and, where they apply, the leaf's path, what was expected,
+    what was found and how to fix it. Each part is also an attribute.
     """
 
     def __init__(
@@ -39,10 +39,10 @@ class SpecError(ValueError):
 
 
 class SymmetryError(ValueError):
-    """Permutations of a weight space that change what the network computes.
+    """Some permutations of a weight space change what the network computes.
 
     Attributes:
-        axes: the names of the permutations at fault.
+        axes: the names of these permutations.
     """
 
     def __init__(self, message: str, *, axes: tuple[str, ...] = ()):

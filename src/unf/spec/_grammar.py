@@ -1,4 +1,4 @@
-"""The grammar of axes: how a leaf's specification is read and printed.
+"""The grammar of axes: how a leaf's specification is parsed and printed.
 
     leaf    := item*
     item    := NAME | INTEGER | "[" item+ "]" | "(" sum ")"
@@ -6,13 +6,13 @@
     product := item+
     NAME    := identifier ("." identifier)*  |  "#" integer
 
-Brackets mark what they hold as fixed; a dot nests a name in another; `#0` is how the
-integer name 0 of the tuple form is printed.
+Square brackets mark fixed axes; a dot nests a name in another; `#0` is how the integer name 0
+of the tuple form is printed.
 """
 
 import operator
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -21,7 +21,7 @@ from ._errors import MOST_ELEMENTS, SpecError, shown
 
 @dataclass(frozen=True)
 class Name:
-    """An axis whose indices are permuted by the permutation of that name, or fixed."""
+    """A named axis: permuted by the permutation of that name, or fixed."""
 
     path: str
     fixed: bool = False
@@ -44,7 +44,7 @@ class Number:
 class Product:
     """One stored axis that is the row-major product of its factors."""
 
-    factors: tuple["Axis", ...]
+    factors: tuple["AxisSpec", ...]
 
     def __str__(self) -> str:
         return f"({format_axes(self.factors)})"
@@ -54,25 +54,26 @@ class Product:
 class Concat:
     """One stored axis that is the concatenation of its parts."""
 
-    parts: tuple["Axis", ...]
+    parts: tuple["AxisSpec", ...]
 
     def __str__(self) -> str:
         return f"({' + '.join(str(part) for part in self.parts)})"
 
 
-Axis = Name | Number | Product | Concat
+AxisSpec = Name | Number | Product | Concat
+"""What a specification says about one stored axis."""
 
-_DEEPEST = 32
-"""Brackets in brackets, and names in names: far more than people write."""
+_MOST_NESTED = 32
+"""Levels of brackets, and dots in a name: far more than people write."""
 _IDENTIFIER = r"(?:[A-Za-z_]\w*|\#-?\d+)"
-_NAME = re.compile(rf"{_IDENTIFIER}(?:\.{_IDENTIFIER}){{0,{_DEEPEST}}}", re.ASCII)
+_NAME = re.compile(rf"{_IDENTIFIER}(?:\.{_IDENTIFIER}){{0,{_MOST_NESTED}}}", re.ASCII)
 _TOKEN = re.compile(rf"\s*(?:({_NAME.pattern}(?!\.))|(\d+(?![\w.]))|([()\[\]+]))", re.ASCII)
 
 
-def format_axes(axes: tuple[Axis, ...]) -> str:
-    """Print axes so that `parse_leaf` reads them back; a run of fixed ones shares brackets."""
+def format_axes(axes: tuple[AxisSpec, ...]) -> str:
+    """Print axes so that `parse_leaf` reads them back; consecutive fixed axes share brackets."""
     words: list[str] = []
-    run: list[Axis] = []
+    run: list[AxisSpec] = []
 
     def close_run() -> None:
         if len(run) == 1 and isinstance(run[0], Number):
@@ -91,12 +92,12 @@ def format_axes(axes: tuple[Axis, ...]) -> str:
     return " ".join(words)
 
 
-def _bare(axis: Axis) -> str:
+def _bare(axis: AxisSpec) -> str:
     return axis.path if isinstance(axis, Name) else str(axis)
 
 
-def parse_leaf(spec: Any, path: str | None = None) -> tuple[Axis, ...]:
-    """Read one leaf's specification, a string or a tuple with one entry per stored axis.
+def parse_leaf(spec: Any, path: str | None = None) -> tuple[AxisSpec, ...]:
+    """Parse one leaf's specification: a string, or a tuple with one entry per stored axis.
 
     >>> [str(axis) for axis in parse_leaf("[kh kw] (head dim) (a + b)")]
     ['[kh]', '[kw]', '(head dim)', '(a + b)']
@@ -114,21 +115,20 @@ def parse_leaf(spec: Any, path: str | None = None) -> tuple[Axis, ...]:
 
 
 def parse_name(name: str | int) -> str:
-    """Normalise a permutation's name as users write it: integers become `#i`."""
+    """Normalize the name of a permutation: integers become `#i`."""
     if isinstance(name, str) and _NAME.fullmatch(name):
         return name
     number = _integer(name)
     if number is not None:
         return f"#{number}"
     raise SpecError(
-        "not a name of an axis",
+        "not the name of an axis",
         expected="an identifier such as 'hidden', a nested one such as 'head.key', or an integer",
         got=shown(name),
     )
 
 
 def _integer(x: Any) -> int | None:
-    """The integer that a name is, if it is one of those people write."""
     try:
         number = None if isinstance(x, bool) else operator.index(x)
     except TypeError:  # arrays have __index__ too
@@ -136,7 +136,7 @@ def _integer(x: Any) -> int | None:
     return number if number is not None and abs(number) <= MOST_ELEMENTS else None
 
 
-def _parse_entry(entry: Any, spec: tuple | list, path: str | None) -> Axis:
+def _parse_entry(entry: Any, spec: tuple | list, path: str | None) -> AxisSpec:
     if isinstance(entry, str):
         axes = _Parser(entry, path).leaf()
         if len(axes) == 1:
@@ -172,34 +172,32 @@ class _Parser:
             match = _TOKEN.match(self.text, position)
             if match is None:
                 start = position + len(self.text[position:]) - len(self.text[position:].lstrip())
-                self._fail(f"{self.text[start]!r} cannot stand here", start)
-            start = match.start(match.lastindex or 0)
-            yield match.group().strip(), start
+                self._fail(f"unexpected {self.text[start]!r}", start)
+            yield match.group().strip(), match.start(match.lastindex or 0)
             position = match.end()
 
-    def _fail(self, problem: str, position: int) -> NoReturn:
-        pointer = f"{self.text}\n{' ' * (position + 7)}^"
+    def _fail(self, problem: str, position: int | None = None) -> NoReturn:
+        if position is None:
+            more = self.next < len(self.tokens)
+            position = self.tokens[self.next][1] if more else len(self.text)
         raise SpecError(
-            f"cannot read the specification: {problem}",
+            f"cannot parse the specification: {problem}",
             path=self.path,
             expected='axes such as "a b", "(a b)", "(a + b)", "[a] 3" or "h h.k"',
-            got=pointer,
+            got=f"{self.text}\n{' ' * (position + 7)}^",
         )
 
     def _peek(self) -> str | None:
         return self.tokens[self.next][0] if self.next < len(self.tokens) else None
 
-    def _position(self) -> int:
-        return self.tokens[self.next][1] if self.next < len(self.tokens) else len(self.text)
-
-    def leaf(self) -> tuple[Axis, ...]:
+    def leaf(self) -> tuple[AxisSpec, ...]:
         axes = self._items(fixed=False)
         if self._peek() is not None:
-            self._fail(f"unexpected {self._peek()!r}", self._position())
+            self._fail(f"unexpected {self._peek()!r}")
         return axes
 
-    def _items(self, fixed: bool) -> tuple[Axis, ...]:
-        axes: list[Axis] = []
+    def _items(self, fixed: bool) -> tuple[AxisSpec, ...]:
+        axes: list[AxisSpec] = []
         while (token := self._peek()) is not None and token not in ")]+":
             self.next += 1
             if token == "[":
@@ -217,56 +215,51 @@ class _Parser:
         if not size:
             self.next -= 1
             problem = "needs at least one element" if size == 0 else "cannot be that long"
-            self._fail(f"a fixed axis {problem}", self._position())
+            self._fail(f"a fixed axis {problem}")
         return size
 
-    def _closed(self, inside, bracket: str):
-        """What `inside` reads, which must not be empty, up to the closing `bracket`."""
+    def _closed(self, inside: Callable[[], Any], bracket: str) -> Any:
+        """Parse with `inside`, which must find something, up to the closing `bracket`."""
         self.depth += 1
-        if self.depth > _DEEPEST:
-            self._fail(f"more than {_DEEPEST} brackets in brackets", self._position())
+        if self.depth > _MOST_NESTED:
+            self._fail(f"brackets are nested more than {_MOST_NESTED} deep")
         content = inside()
         self.depth -= 1
         if content == ():
-            self._fail("nothing between the brackets", self._position())
+            self._fail("nothing between the brackets")
         if self._peek() != bracket:
-            self._fail(f"{bracket!r} is missing", self._position())
+            self._fail(f"{bracket!r} is missing")
         self.next += 1
         return content
 
     def _sum(self, fixed: bool) -> Any:
-        parts = [self._product(fixed)]
+        parts = [self._items(fixed)]
         while self._peek() == "+":
             self.next += 1
-            parts.append(self._product(fixed))
+            parts.append(self._items(fixed))
+        if parts == [()]:
+            return ()
         if () in parts:
-            if len(parts) == 1:
-                return ()
-            self._fail("a part of the concatenation is empty", self._position())
-        return concat(parts) if len(parts) > 1 else parts[0]
-
-    def _product(self, fixed: bool) -> Any:
-        factors = self._items(fixed)
-        return product(factors) if factors else ()
+            self._fail("a part of the concatenation is empty")
+        return _flat(Concat, [_flat(Product, part) for part in parts])
 
 
-def product(factors: tuple[Axis, ...]) -> Axis:
-    """A product axis; products inside it are flattened, one factor stays itself."""
-    flat: list[Axis] = []
-    for factor in factors:
-        flat.extend(factor.factors if isinstance(factor, Product) else (factor,))
-    return flat[0] if len(flat) == 1 else Product(tuple(flat))
+def _flat(kind: type[Product] | type[Concat], items: Sequence[AxisSpec]) -> AxisSpec:
+    """A product or concatenation, with inner ones of the same kind flattened."""
+    flat: list[AxisSpec] = []
+    for item in items:
+        flat.extend(children(item) if isinstance(item, kind) else (item,))
+    return flat[0] if len(flat) == 1 else kind(tuple(flat))
 
 
-def concat(parts) -> Axis:
-    """A concatenated axis; concatenations inside it are flattened."""
-    flat: list[Axis] = []
-    for part in parts:
-        flat.extend(part.parts if isinstance(part, Concat) else (part,))
-    return flat[0] if len(flat) == 1 else Concat(tuple(flat))
+def children(axis: AxisSpec) -> tuple[AxisSpec, ...]:
+    """The factors or parts of an axis; empty for a name or a number."""
+    if isinstance(axis, Product):
+        return axis.factors
+    return axis.parts if isinstance(axis, Concat) else ()
 
 
-def names_in(axis: Axis) -> Iterator[Name]:
+def names_in(axis: AxisSpec) -> Iterator[Name]:
     """Every occurrence of a name in an axis, from left to right."""
     if isinstance(axis, Name):
         yield axis
@@ -274,17 +267,19 @@ def names_in(axis: Axis) -> Iterator[Name]:
         yield from names_in(child)
 
 
-def children(axis: Axis) -> tuple[Axis, ...]:
-    """The factors or parts of a composite axis; nothing for a name or a number."""
-    if isinstance(axis, Product):
-        return axis.factors
-    return axis.parts if isinstance(axis, Concat) else ()
-
-
-def rename(axis: Axis, change) -> Axis:
-    """The axis with `change` applied to each atom (`Name` or `Number`)."""
-    if isinstance(axis, Product):
-        return Product(tuple(rename(factor, change) for factor in axis.factors))
-    if isinstance(axis, Concat):
-        return Concat(tuple(rename(part, change) for part in axis.parts))
+def map_atoms(axis: AxisSpec, change: Callable[[Name | Number], AxisSpec]) -> AxisSpec:
+    """The axis with `change` applied to each name and number in it."""
+    if isinstance(axis, Product | Concat):
+        return type(axis)(tuple(map_atoms(child, change) for child in children(axis)))
     return change(axis)
+
+
+def ancestors(name: str) -> list[str]:
+    """The names that a name is nested in, outermost first."""
+    parts = name.split(".")
+    return [".".join(parts[:i]) for i in range(1, len(parts))]
+
+
+def base_name(name: str) -> str:
+    """A block's name as the specification spells it: `layer.m` for `layer[2].m`."""
+    return re.sub(r"\[\d+\]", "", name)

@@ -3,62 +3,58 @@
 A group element gives each name its indices. For `h.k`, nested in `h`, there is one row of
 indices for every `h`; together they form a wreath product. The action is
 `y[i, j] = x[p[i], q[i, j]]` with `p` the indices of `h` and `q` those of `h.k`.
+
+`shapes` below maps each permutation's name to the shape of its indices.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from ._blocks import Block, array_module, base_name
+from ._blocks import Block, Layout, array_module
 from ._errors import SpecError
-from ._grammar import parse_name
+from ._grammar import ancestors, base_name, parse_name
 
-if TYPE_CHECKING:
-    from ._space import WeightSpace
-
-
-def ancestors(name: str) -> list[str]:
-    """The names that `name` is nested in, outermost first."""
-    parts = name.split(".")
-    return [".".join(parts[:i]) for i in range(1, len(parts))]
+Shapes = Mapping[str, tuple[int, ...]]
 
 
-def indices_shape(space: "WeightSpace", name: str) -> tuple[int, ...]:
-    """The shape of a name's indices: its size, preceded by those of its ancestors."""
-    return tuple(space.axis_sizes[n] for n in [*ancestors(name), name])
-
-
-def sample(space: "WeightSpace", key: Any) -> dict[str, Any]:
+def sample(shapes: Shapes, key: Any) -> dict[str, Any]:
     """A uniformly random group element."""
     permutation = {}
-    for name, subkey in zip(space.sizes, jax.random.split(key, len(space.sizes)), strict=True):
-        shape = indices_shape(space, name)
+    for (name, shape), subkey in zip(
+        shapes.items(), jax.random.split(key, len(shapes)), strict=True
+    ):
         identity = jnp.broadcast_to(jnp.arange(shape[-1]), shape)
         permutation[name] = jax.random.permutation(subkey, identity, axis=-1, independent=True)
     return permutation
 
 
-def check(space: "WeightSpace", permutation: Mapping[Any, Any]) -> dict[str, Any]:
-    """The group element with normalised names, checked against the space."""
+def check(permutation: Any, shapes: Shapes, fixed: Sequence[str]) -> dict[str, Any]:
+    """The group element with normalized names, checked against the names of a space."""
+    if not isinstance(permutation, Mapping):
+        raise SpecError(
+            "not a permutation of a weight space",
+            expected="indices by name, such as space.sample_permutation(key) draws",
+            got=f"a {type(permutation).__name__}",
+        )
     checked = {}
     for given, indices in permutation.items():
         name = parse_name(given)
-        if name not in space.sizes:
+        if name not in shapes:
             raise SpecError(
                 f"{name!r} is not a permutation of this space",
-                expected=f"some of {list(space.sizes)}",
+                expected=f"some of {list(shapes)}",
                 got=repr(given),
-                remedy="relax() makes a fixed axis permutable" if name in space.fixed else None,
+                remedy="relax() makes a fixed axis permutable" if name in fixed else None,
             )
-        shape = indices_shape(space, name)
-        if tuple(np.shape(indices)) != shape:
+        if tuple(np.shape(indices)) != shapes[name]:
             raise SpecError(
                 f"the indices of {name!r} have the wrong shape",
-                expected=f"shape {shape}",
+                expected=f"shape {shapes[name]}",
                 got=f"shape {np.shape(indices)}",
             )
         if not isinstance(indices, Tracer):
@@ -77,53 +73,32 @@ def _check_values(name: str, indices: np.ndarray) -> None:
         )
 
 
-def permute(space: "WeightSpace", params: Any, permutation: Mapping[Any, Any]) -> Any:
-    """Act on every leaf; trailing axes beyond the specification are channels.
+def permute_leaf(layout: Layout, array: Any, permutation: Mapping[str, Any]) -> Any:
+    """Act on one leaf; trailing axes beyond the specification are channels.
 
-    Leaves with none of the names stay as they are, and NumPy arrays NumPy arrays.
+    A leaf with none of the names is returned as it is, and a NumPy array stays one.
     """
-    if not isinstance(permutation, Mapping):
-        raise SpecError(
-            "this is no permutation of a weight space",
-            expected="indices by name, such as space.sample_permutation(key) draws",
-            got=f"a {type(permutation).__name__}",
-        )
-    permutation = check(space, permutation)
-    channels = any(
-        np.ndim(array) > len(leaf.shape)
-        for array, leaf in zip(jax.tree_util.tree_leaves(params), space.leaves, strict=False)
-    )
-    arrays = space.flatten(params, channels=channels)
-    out = []
-    for layout, array in zip(space.layouts, arrays, strict=True):
-        if not any(base_name(x.name) in permutation for b in layout.blocks for x in b.labels):
-            out.append(array)
-            continue
-        parts = layout.split(array if isinstance(array, np.ndarray) else jnp.asarray(array))
-        permuted = [
-            permute_block(block, part, permutation)
-            for block, part in zip(layout.blocks, parts, strict=True)
-        ]
-        out.append(layout.join(permuted))
-    return space.unflatten(out)
+    names = {base_name(label.name) for block in layout.blocks for label in block.labels}
+    if not names & permutation.keys():
+        return array
+    parts = layout.split(array if isinstance(array, np.ndarray) else jnp.asarray(array))
+    pairs = zip(layout.blocks, parts, strict=True)
+    return layout.join([_permute_block(block, part, permutation) for block, part in pairs])
 
 
-def permute_block(block: Block, array: Any, permutation: Mapping[str, Any]) -> Any:
-    """Act on one block, its axes in stored order; parents move before what they hold."""
+def _permute_block(block: Block, array: Any, permutation: Mapping[str, Any]) -> Any:
+    """Act on one block; parents move before what is nested in them."""
     order = sorted(range(len(block.labels)), key=lambda i: block.labels[i].name.count("."))
     for position in order:
-        label = block.labels[position]
-        name = base_name(label.name)
+        name = base_name(block.labels[position].name)
         if name not in permutation:
             continue
-        indices = permutation[name]
         lineage = [position]
         while (parent := block.labels[lineage[0]].parent) is not None:
             lineage.insert(0, parent)
-        axes = [block.permuted[i] for i in lineage]
         at = dict(block.indices)
-        indices = indices[tuple(at.get(ancestor, slice(None)) for ancestor in ancestors(name))]
-        array = _take(array, indices, axes)
+        rows = tuple(at.get(ancestor, slice(None)) for ancestor in ancestors(name))
+        array = _take(array, permutation[name][rows], [block.permuted[i] for i in lineage])
     return array
 
 
@@ -140,14 +115,13 @@ def _take(array: Any, indices: Any, axes: list[int]) -> Any:
     return xp.take_along_axis(array, aligned, axis=axes[-1])
 
 
-def invert(space: "WeightSpace", permutation: Mapping[Any, Any]) -> dict[str, Any]:
-    """The group element that undoes another: permuting with both gives back the weights."""
-    permutation = check(space, permutation)
+def invert(permutation: Mapping[str, Any]) -> dict[str, Any]:
+    """The inverse of a checked group element."""
     inverse: dict[str, Any] = {}
     for name in sorted(permutation, key=lambda n: n.count(".")):
         rows = jnp.argsort(permutation[name], axis=-1)
-        # Row i of q belongs to where i came from, so the rows move with the inverse of what
-        # they are nested in.
+        # Row i of q belongs to the index that i came from, so the rows move with the inverse
+        # of the permutation they are nested in.
         for depth, ancestor in enumerate(ancestors(name)):
             if ancestor in inverse:
                 rows = _take(rows, inverse[ancestor], list(range(depth + 1)))

@@ -1,29 +1,35 @@
 """Weight spaces as JSON: the tree of containers, and each leaf's specification and shape."""
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jax
 from jax.tree_util import treedef_children
 
 from ._errors import SpecError
 
-if TYPE_CHECKING:
-    from ._space import WeightSpace
-
 FORMAT = 1
 _DAMAGE = KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError
 
 
-def dump(space: "WeightSpace") -> str:
-    """The description of a space whose containers are dicts, lists and tuples."""
-    leaves = iter(space.leaves)
+def dump(
+    treedef: Any, leaves: Sequence[tuple[str, tuple[int, ...]]], sizes: Mapping[str, int]
+) -> str:
+    """Describe a space whose containers are dicts, lists and tuples.
+
+    Args:
+        treedef: the tree's structure.
+        leaves: the specification and shape of each leaf.
+        sizes: the size of every name.
+    """
+    remaining = iter(leaves)
 
     def describe(treedef: Any) -> Any:
         node = treedef.node_data()
         if node is None:
-            leaf = next(leaves, None)
-            return None if leaf is None else {"spec": str(leaf), "shape": list(leaf.shape)}
+            leaf = next(remaining, None)
+            return None if leaf is None else {"spec": leaf[0], "shape": list(leaf[1])}
         kind, data = node
         children = [describe(child) for child in treedef_children(treedef)]
         if kind is dict and all(isinstance(key, str | int) for key in data):
@@ -39,27 +45,23 @@ def dump(space: "WeightSpace") -> str:
             remedy="convert the parameters to nested dicts first",
         )
 
-    tree = describe(space.treedef)
-    return json.dumps({"format": FORMAT, "sizes": space.axis_sizes, "tree": tree})
+    return json.dumps({"format": FORMAT, "sizes": sizes, "tree": describe(treedef)})
 
 
-def load(text: str) -> "WeightSpace":
-    """The space that `dump` described.
+def load(text: str, from_spec: Callable[..., Any]) -> Any:
+    """What `from_spec` makes of the specification, shapes and sizes that `dump` described.
 
     Raises:
         SpecError: if the text is not such a description.
     """
-    from ._space import WeightSpace
-
     try:
         description = json.loads(text)
         if description["format"] != FORMAT:
             raise SpecError(
-                "a description of another version", expected=FORMAT, got=description["format"]
+                "a description in another format", expected=FORMAT, got=description["format"]
             )
-        spec = _build(description["tree"], "spec")
-        shapes = _build(description["tree"], "shape")
-        return WeightSpace.from_spec(spec, shapes, sizes=description["sizes"])
+        tree = description["tree"]
+        return from_spec(_build(tree, "spec"), _build(tree, "shape"), sizes=description["sizes"])
     except SpecError:
         raise
     except _DAMAGE as error:

@@ -5,14 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import prod
-from typing import NoReturn
+from operator import index
+from typing import Any, NoReturn
 
 from ._errors import MOST_ELEMENTS, SpecError, shown
-from ._grammar import Axis, Name, Number, Product, children, names_in
+from ._grammar import AxisSpec, Name, Number, Product, children, names_in, parse_name
 
 
-def axis_size(axis: Axis, sizes: Mapping[str, int]) -> int:
-    """The number of elements of an axis, every name's size being known."""
+def axis_size(axis: AxisSpec, sizes: Mapping[str, int]) -> int:
+    """The number of elements of an axis, given the size of every name."""
     if isinstance(axis, Number):
         return axis.size
     if isinstance(axis, Name):
@@ -23,9 +24,9 @@ def axis_size(axis: Axis, sizes: Mapping[str, int]) -> int:
 
 @dataclass(frozen=True)
 class _Equation:
-    """The elements of `axis` number `size`: one stored axis of one leaf."""
+    """One stored axis of one leaf: `axis` has `size` elements."""
 
-    axis: Axis
+    axis: AxisSpec
     size: int
     path: str
     position: int
@@ -38,18 +39,18 @@ class _Equation:
 
 
 def solve_sizes(
-    leaves: Sequence[tuple[str, tuple[Axis, ...], tuple[int, ...]]],
-    given: Mapping[str, int],
+    leaves: Sequence[tuple[str, tuple[AxisSpec, ...], tuple[int, ...]]],
+    given: Mapping[Any, Any],
 ) -> dict[str, int]:
     """The size of every name, in order of first appearance.
 
-    Each stored axis is an equation. An equation with one unknown name is increasing in
-    that name's size, so the size is found by bisection; solving one equation may leave
-    another with a single unknown, until all are solved or none can be.
+    Each stored axis is an equation. With one unknown name, its length increases with that
+    name's size, so bisection finds the size; solving one equation may leave another with a
+    single unknown, and so on.
 
     Args:
         leaves: path, axes and shape of each leaf.
-        given: sizes the caller knows, for names the shapes do not determine.
+        given: sizes the caller knows, for names that the shapes do not determine.
     """
     equations = [
         _Equation(axis, size, path, position)
@@ -57,9 +58,9 @@ def solve_sizes(
         for position, (axis, size) in enumerate(zip(axes, shape, strict=True))
     ]
     order = list(dict.fromkeys(name.path for e in equations for name in names_in(e.axis)))
-    _check_given(given, order)
-    sizes, source = dict(given), dict.fromkeys(given, "sizes=")
-    # Plain axes first: they give the size a person means, so that a wrong product or
+    sizes = _check_given(given, order)
+    source = dict.fromkeys(sizes, "sizes=")
+    # Plain axes first: their sizes are what the user meant, so that a wrong product or
     # concatenation is the one reported.
     pending = sorted(equations, key=lambda e: not isinstance(e.axis, Name))
     unknowns = [equation.unknowns(sizes) for equation in pending]
@@ -118,17 +119,25 @@ def _check(equation: _Equation, sizes: Mapping[str, int], source: Mapping[str, s
     )
 
 
-def _check_given(given: Mapping[str, int], order: list[str]) -> None:
-    known = set(order)
-    for name, size in given.items():
+def _check_given(given: Mapping[Any, Any], order: list[str]) -> dict[str, int]:
+    known, checked = set(order), {}
+    for written, size in given.items():
+        name = parse_name(written)
         if name not in known:
             raise SpecError(
                 f"sizes= names {name!r}, which no leaf uses",
                 expected=f"some of {order}",
                 got=repr(name),
             )
-        if not 1 <= size <= MOST_ELEMENTS:
-            raise SpecError(f"sizes= gives {name!r} the size {shown(size)}", expected="at least 1")
+        try:
+            checked[name] = index(size)
+        except TypeError:
+            checked[name] = 0
+        if not 1 <= checked[name] <= MOST_ELEMENTS:
+            raise SpecError(
+                f"sizes= gives {name!r} the size {shown(size)}", expected="a positive integer"
+            )
+    return checked
 
 
 def _fail_undetermined(pending: list[_Equation], sizes: Mapping[str, int]) -> NoReturn:

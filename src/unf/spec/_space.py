@@ -11,22 +11,21 @@ import jax
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from .._drawing import card, in_brief
+from .._html import in_brief, repr_html
 from . import _group, _json
-from ._blocks import Block, Layout, parent_name
-from ._errors import SpecError
+from ._blocks import Block, Layout, check_axes, check_blocks
+from ._errors import SpecError, shown
 from ._grammar import (
-    Axis,
+    AxisSpec,
     Name,
     Number,
+    ancestors,
     format_axes,
+    map_atoms,
     names_in,
     parse_leaf,
     parse_name,
-    rename,
 )
-from ._limits import check_axes, check_blocks, check_size
-from ._picture import picture
 from ._sizes import solve_sizes
 from ._tree import align, fail_structure, flatten_params, shape_remedy
 
@@ -35,34 +34,21 @@ Permutation = dict[str, Array]
 
 @dataclass(frozen=True)
 class Leaf:
-    """One array of a weight space: where it is and what its axes are."""
+    """One array of a weight space: its path in the tree, its axes and its shape."""
 
     path: str
-    axes: tuple[Axis, ...]
+    axes: tuple[AxisSpec, ...]
     shape: tuple[int, ...]
 
     def __str__(self) -> str:
         return format_axes(self.axes)
 
 
-@dataclass(frozen=True)
-class Notes:
-    """What `unf.infer` knows of a space beyond the space itself.
-
-    Attributes:
-        axes: for each leaf's path, lines that say why its axes are what they are.
-        unused: the paths of leaves that no output depends on.
-    """
-
-    axes: Mapping[str, tuple[str, ...]]
-    unused: tuple[str, ...]
-
-
 @dataclass(frozen=True, repr=False)
 class WeightSpace:
     """A pytree of arrays together with the permutations that act on their axes (eq. 1 to 5).
 
-    Immutable and hashable. Build one with `from_spec`.
+    Immutable and hashable. Make one with `from_spec` or `unf.infer`.
 
     >>> import jax
     >>> params = {"w1": jax.ShapeDtypeStruct((8, 32), "float32"),
@@ -74,12 +60,17 @@ class WeightSpace:
     WeightSpace(2 leaves, 576 weights; hidden=32; fixed in=8, out=10)
       w1  [in] hidden
       w2  hidden [out]
+
+    Attributes:
+        treedef: the structure of the pytree.
+        leaves: its arrays.
+        notes: what `unf.infer` learned while finding the space; None for one made by hand.
     """
 
     treedef: Any
     leaves: tuple[Leaf, ...]
     _sizes: tuple[tuple[str, int], ...]
-    notes: Notes | None = field(default=None, compare=False)
+    notes: Any = field(default=None, compare=False)
 
     @classmethod
     def from_spec(
@@ -89,44 +80,53 @@ class WeightSpace:
         *,
         sizes: Mapping[Any, int] | None = None,
     ) -> "WeightSpace":
-        """The weight space of `params` as a specification describes it (Appendix A).
+        """The weight space of `params` that a specification describes (Appendix A).
 
         Args:
             spec: a pytree like `params` with a tuple of names or a string for each leaf.
-                A mapping may stand for a dataclass or module.
+                A mapping may replace a dataclass or a module.
             params: arrays or `jax.ShapeDtypeStruct`s.
             sizes: sizes of names that the arrays' shapes do not determine.
 
         Raises:
             SpecError: if the specification does not describe the arrays.
         """
-        leaves, treedef = flatten_params(params)
-        if not leaves:
+        shapes, treedef = flatten_params(params)
+        if not shapes:
             raise SpecError("no arrays", expected="at least one", got=repr(params))
-        parsed = []
-        for leaf_spec, (path, shape) in zip(align(spec, params), leaves, strict=True):
+        leaves = []
+        for leaf_spec, (path, shape) in zip(align(spec, params), shapes, strict=True):
             axes = parse_leaf(leaf_spec, path)
             _check_rank(axes, shape, path)
             check_axes(axes, path)
-            parsed.append(Leaf(path, axes, shape))
-        given = {parse_name(name): check_size(name, size) for name, size in (sizes or {}).items()}
-        return cls._build(treedef, tuple(parsed), given)
+            leaves.append(Leaf(path, axes, shape))
+        return cls.from_leaves(treedef, tuple(leaves), sizes or {})
 
     @classmethod
-    def _build(
+    def from_leaves(
         cls,
         treedef: Any,
         leaves: tuple[Leaf, ...],
-        given: Mapping[str, int],
-        notes: Notes | None = None,
+        sizes: Mapping[Any, int],
+        notes: Any = None,
     ) -> "WeightSpace":
+        """The weight space with these leaves, checked for consistency; see `from_spec`."""
         _check_fixed(leaves)
-        solved = solve_sizes([(leaf.path, leaf.axes, leaf.shape) for leaf in leaves], given)
+        solved = solve_sizes([(leaf.path, leaf.axes, leaf.shape) for leaf in leaves], sizes)
         check_blocks([(leaf.path, leaf.axes) for leaf in leaves], solved)
         space = cls(treedef, leaves, tuple(solved.items()), notes)
-        for layout, leaf in zip(space.layouts, leaves, strict=True):
-            for block in layout.blocks:
-                _check_nesting(block, leaf)
+        for block in space.blocks:
+            try:
+                _ = block.labels
+            except SpecError as error:
+                leaf = leaves[block.leaf]
+                raise SpecError(
+                    error.problem,
+                    path=leaf.path,
+                    expected=error.expected,
+                    got=f'"{leaf}"',
+                    remedy=error.remedy,
+                ) from None
         return space
 
     @cached_property
@@ -160,16 +160,16 @@ class WeightSpace:
 
     @cached_property
     def layouts(self) -> tuple[Layout, ...]:
-        """How each leaf is cut into labelled blocks."""
+        """How each leaf is cut into labeled blocks."""
         return tuple(Layout(i, leaf.axes, self.axis_sizes) for i, leaf in enumerate(self.leaves))
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """All labelled tensors of the space, in the order of its leaves."""
+        """All labeled tensors of the space, in the order of its leaves."""
         return tuple(block for layout in self.layouts for block in layout.blocks)
 
     def to_spec(self) -> PyTree:
-        """The specification as a pytree of strings; `from_spec` reads it back."""
+        """The specification as a pytree of strings, which `from_spec` reads back."""
         return self.treedef.unflatten([str(leaf) for leaf in self.leaves])
 
     def to_shapes(self, channels: int | None = None, dtype: Any = np.float32) -> PyTree:
@@ -179,16 +179,16 @@ class WeightSpace:
         return self.treedef.unflatten(shapes)
 
     def relax(self, *names: str | int) -> "WeightSpace":
-        """Make fixed axes permutable: the named ones, or every one if none is named.
+        """Make fixed axes permutable: the named ones, or all of them if none is named.
 
-        Relaxing everything is the paper's assumption (§2). Anonymous fixed axes get fresh
-        names then, each its own.
+        The paper assumes that every axis permutes (§2), which `relax()` gives. Anonymous fixed
+        axes then get new names.
         """
         chosen = self._choose(names, self.fixed, "fixed")
         taken = set(self.axis_sizes)
         fresh = (f"axis{i}" for i in count() if f"axis{i}" not in taken)
 
-        def change(atom: Axis) -> Axis:
+        def change(atom: Name | Number) -> AxisSpec:
             if isinstance(atom, Name) and atom.path in chosen:
                 return Name(atom.path)
             if isinstance(atom, Number) and not names:
@@ -198,10 +198,10 @@ class WeightSpace:
         return self._renamed(change)
 
     def fix(self, *names: str | int) -> "WeightSpace":
-        """Make permuted axes fixed: the named ones, or every one if none is named."""
+        """Make permuted axes fixed: the named ones, or all of them if none is named."""
         chosen = self._choose(names, tuple(self.sizes), "permuted")
 
-        def change(atom: Axis) -> Axis:
+        def change(atom: Name | Number) -> AxisSpec:
             return Name(atom.path, True) if isinstance(atom, Name) and atom.path in chosen else atom
 
         return self._renamed(change)
@@ -218,23 +218,24 @@ class WeightSpace:
 
     def _renamed(self, change) -> "WeightSpace":
         leaves = tuple(
-            Leaf(leaf.path, tuple(rename(axis, change) for axis in leaf.axes), leaf.shape)
+            Leaf(leaf.path, tuple(map_atoms(axis, change) for axis in leaf.axes), leaf.shape)
             for leaf in self.leaves
         )
         kept = {n.path for leaf in leaves for axis in leaf.axes for n in names_in(axis)}
-        return self._build(
-            self.treedef,
-            leaves,
-            {n: s for n, s in self.axis_sizes.items() if n in kept},
-            self.notes,
-        )
+        sizes = {name: size for name, size in self.axis_sizes.items() if name in kept}
+        return self.from_leaves(self.treedef, leaves, sizes, self.notes)
 
     def explain(self, path: str | None = None) -> str:
-        """Why each axis is what it is, for one leaf or all: known if `unf.infer` found the space.
+        """Why each axis of one leaf, or of all, permutes or is fixed.
 
         Raises:
-            SpecError: if there is no leaf at `path`.
+            SpecError: if the space was not found by `unf.infer`, or has no leaf at `path`.
         """
+        if self.notes is None:
+            raise SpecError(
+                "this space was written by hand, so there are no reasons to explain",
+                remedy="find it with unf.infer(fn, params, *inputs) instead",
+            )
         chosen = [leaf for leaf in self.leaves if path is None or leaf.path == path]
         if not chosen:
             near = get_close_matches(str(path), [leaf.path for leaf in self.leaves], n=3, cutoff=0)
@@ -242,35 +243,42 @@ class WeightSpace:
         lines = []
         for leaf in chosen:
             lines.append(f"{leaf.path}  {leaf}")
-            if self.notes is None:
-                lines.append("  as its specification says, which was given by hand")
-                continue
-            lines.extend(f"  {line}" for line in self.notes.axes[leaf.path])
-            if leaf.path in self.notes.unused:
-                lines.append("  unused: no output depends on it")
+            lines.extend(f"  {line}" for line in self.notes.explain(leaf.path))
         return "\n".join(lines)
 
-    def sample_permutation(self, key: PRNGKeyArray) -> Permutation:
-        """A uniformly random element of the group: for each name, indices.
+    @cached_property
+    def index_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each permutation's indices: its size, after those of its ancestors."""
+        sizes = self.axis_sizes
+        return {name: tuple(sizes[n] for n in [*ancestors(name), name]) for name in self.sizes}
 
-        The indices of a nested name have one row for every index of what it is nested in.
+    def sample_permutation(self, key: PRNGKeyArray) -> Permutation:
+        """A uniformly random element of the group: indices for each name.
+
+        A nested name has one row of indices for every index of the name it is nested in.
         """
-        return _group.sample(self, key)
+        return _group.sample(self.index_shapes, key)
 
     def permute(self, params: PyTree, permutation: Mapping[str, Any]) -> PyTree:
         """Act with a group element on weights (eq. 4 and 5), with or without channels.
 
         Entry `i` of a permuted axis becomes what entry `permutation[name][i]` was. Names
-        that `permutation` leaves out are not permuted.
+        missing from `permutation` are not permuted.
 
         Raises:
             SpecError: if the leaves or the permutation do not belong to this space.
         """
-        return _group.permute(self, params, permutation)
+        permutation = _group.check(permutation, self.index_shapes, self.fixed)
+        channels = any(
+            np.ndim(array) > len(leaf.shape)
+            for array, leaf in zip(jax.tree_util.tree_leaves(params), self.leaves, strict=False)
+        )
+        pairs = zip(self.layouts, self.flatten(params, channels=channels), strict=True)
+        return self.unflatten([_group.permute_leaf(x, array, permutation) for x, array in pairs])
 
     def invert(self, permutation: Mapping[str, Any]) -> Permutation:
         """The inverse of a group element: permuting with both gives back the weights."""
-        return _group.invert(self, permutation)
+        return _group.invert(_group.check(permutation, self.index_shapes, self.fixed))
 
     def flatten(self, tree: PyTree, *, channels: bool) -> list[Any]:
         """The leaves of a tree of this space, checked for structure and shape.
@@ -287,7 +295,7 @@ class WeightSpace:
             if shape[: len(leaf.shape)] == leaf.shape and len(shape) == len(leaf.shape) + channels:
                 continue
             raise SpecError(
-                "an array of the wrong shape",
+                "the array has the wrong shape",
                 path=leaf.path,
                 expected=f"shape {leaf.shape}"
                 + (" and a trailing channel axis" if channels else ""),
@@ -301,7 +309,7 @@ class WeightSpace:
         return self.treedef.unflatten(leaves)
 
     def fold(self, leaves: Sequence[Any]) -> list[Any]:
-        """Features as blocks: leading axes permuted, fixed ones among the channels."""
+        """Features as blocks, with the fixed axes folded into the channels."""
         return [
             block.fold(part)
             for layout, leaf in zip(self.layouts, leaves, strict=True)
@@ -310,28 +318,27 @@ class WeightSpace:
 
     def unfold(self, blocks: Sequence[Any]) -> list[Any]:
         """The inverse of `fold`."""
-        coming = iter(blocks)
+        remaining = iter(blocks)
         return [
-            layout.join([block.unfold(next(coming)) for block in layout.blocks])
+            layout.join([block.unfold(next(remaining)) for block in layout.blocks])
             for layout in self.layouts
         ]
 
     def to_json(self) -> str:
         """A description as JSON, for trees of dicts, lists and tuples; `from_json` reads it."""
-        return _json.dump(self)
+        leaves = [(str(leaf), leaf.shape) for leaf in self.leaves]
+        return _json.dump(self.treedef, leaves, self.axis_sizes)
 
     @classmethod
     def from_json(cls, text: str) -> "WeightSpace":
         """The space that `to_json` described."""
-        return _json.load(text)
+        return _json.load(text, cls.from_spec)
 
     def __pdoc__(self, **_: Any) -> Any:
-        """What Equinox prints in a module that has one."""
         return in_brief(self)
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
-        return card(picture(self))
+        return repr_html(self)
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name}={size}" for name, size in self.sizes.items())
@@ -344,7 +351,7 @@ class WeightSpace:
         return "\n".join([f"WeightSpace({head})", *rows])
 
 
-def _check_rank(axes: tuple[Axis, ...], shape: tuple[int, ...], path: str) -> None:
+def _check_rank(axes: tuple[AxisSpec, ...], shape: tuple[int, ...], path: str) -> None:
     if len(axes) != len(shape):
         raise SpecError(
             f"the specification has {len(axes)} axes, the array {len(shape)}",
@@ -373,20 +380,13 @@ def _check_fixed(leaves: tuple[Leaf, ...]) -> None:
                 )
 
 
-def _check_nesting(block: Block, leaf: Leaf) -> None:
-    """A nested name stands beside the axis it is nested in."""
-    names = [str(block.atoms[i].name) for i in block.permuted]
-    for name in names:
-        parent = parent_name(name)
-        if parent and parent not in names:
-            raise SpecError(
-                f"{name!r} is nested in {parent!r}, but no axis beside it has that name",
-                path=leaf.path,
-                expected=f"an axis {parent!r} in this leaf",
-                got=f'"{leaf}"',
-                remedy="name the axis without the dot if one permutation serves all indices",
-            )
-    try:
-        _ = block.labels
-    except SpecError as error:
-        raise SpecError(error.problem, path=leaf.path, remedy=error.remedy) from None
+def check_is_space(x: Any) -> None:
+    """Raise a `SpecError` that says how to make a weight space if `x` is something else."""
+    if not isinstance(x, WeightSpace):
+        raise SpecError(
+            "not a weight space",
+            expected="a WeightSpace, before any numbers of channels",
+            got=f"a {type(x).__name__}: {shown(x)}",
+            remedy="make one with unf.infer(fn, params, *inputs) or "
+            "unf.WeightSpace.from_spec(spec, params)",
+        )

@@ -1,8 +1,8 @@
-"""Laying a specification along the pytree it describes."""
+"""Matching a specification with the pytree it describes."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
@@ -10,21 +10,28 @@ from jax.tree_util import KeyPath
 
 from ._errors import MOST_ELEMENTS, SpecError, shown
 
+PARTITION = (
+    "pass only the arrays: params, static = equinox.partition(model, equinox.is_array); the "
+    "network is then lambda params, *inputs: equinox.combine(params, static)(*inputs)"
+)
+"""The remedy for modules that hold functions or Python values beside their arrays."""
+Shapes = Sequence[tuple[str, tuple[int, ...]]]
+
 
 def format_path(path: KeyPath) -> str:
     """A key path as users write it: `encoder/layers/0/kernel`."""
-    return "/".join(str(key_value(key)) for key in path) or "."
+    return "/".join(str(_key_value(key)) for key in path) or "."
 
 
-def key_value(key: Any) -> Any:
-    """The dictionary key, attribute name or index that a path entry stands for."""
+def _key_value(key: Any) -> Any:
+    """The dictionary key, attribute name or index of a path entry."""
     for attribute in ("key", "name", "idx"):
         if hasattr(key, attribute):
             return getattr(key, attribute)
     return str(key)
 
 
-def leaf_shape(leaf: Any, path: str) -> tuple[int, ...]:
+def _leaf_shape(leaf: Any, path: str) -> tuple[int, ...]:
     """The shape of an array, a `ShapeDtypeStruct` or a Python number."""
     if hasattr(leaf, "shape"):
         shape = tuple(int(size) for size in leaf.shape)
@@ -36,7 +43,7 @@ def leaf_shape(leaf: Any, path: str) -> tuple[int, ...]:
             path=path,
             expected="an array or jax.ShapeDtypeStruct",
             got=f"{shown(leaf)} ({type(leaf).__name__})",
-            remedy="keep only arrays, e.g. with equinox.filter(model, equinox.is_array)"
+            remedy=PARTITION
             + ("; a specification comes before the parameters" if isinstance(leaf, str) else ""),
         )
     if 0 in shape:
@@ -47,19 +54,16 @@ def leaf_shape(leaf: Any, path: str) -> tuple[int, ...]:
 
 
 def flatten_params(params: Any) -> tuple[list[tuple[str, tuple[int, ...]]], Any]:
-    """Paths and shapes of all leaves, and the tree's structure."""
+    """The path and shape of every leaf, and the tree's structure."""
     with_path, treedef = jax.tree_util.tree_flatten_with_path(params)
     paths = [format_path(path) for path, _ in with_path]
-    return [(p, leaf_shape(x, p)) for p, (_, x) in zip(paths, with_path, strict=True)], treedef
-
-
-Shapes = Sequence[tuple[str, tuple[int, ...]]]
+    return [(p, _leaf_shape(x, p)) for p, (_, x) in zip(paths, with_path, strict=True)], treedef
 
 
 def returned_leaves(outputs: Shapes, leaves: Shapes) -> list[int | None]:
-    """For each output the leaf that it is a new version of, such as batch statistics.
+    """For each output, the leaf that it is a new version of, such as batch statistics.
 
-    That takes a whole subtree: an entry of the outputs with the name, the paths and the
+    A whole subtree must match: an entry of the outputs with the name, the paths and the
     shapes of an entry of the parameters, as in `(y, {"batch_stats": ...})`; or all
     parameters, as in `(loss, gradients)`. Names must be more than positions.
 
@@ -68,12 +72,13 @@ def returned_leaves(outputs: Shapes, leaves: Shapes) -> list[int | None]:
         leaves: those of each parameter.
     """
     found: list[int | None] = [None] * len(outputs)
-    subtrees = {_signature(entries): root for root, entries in _subtrees(leaves).items()}
+    of_leaves = _subtrees(leaves)
+    origins = {_signature(entries): root for root, entries in of_leaves.items()}
     for root, entries in sorted(_subtrees(outputs).items(), key=lambda item: len(item[0])):
-        origin = subtrees.get(_signature(entries))
+        origin = origins.get(_signature(entries))
         if origin is None or not _is_version(root, origin, entries):
             continue
-        positions = {path: i for path, i, _ in _subtrees(leaves)[origin]}
+        positions = {path: i for path, i, _ in of_leaves[origin]}
         for path, i, _ in entries:
             if found[i] is None:
                 found[i] = positions[path]
@@ -81,7 +86,7 @@ def returned_leaves(outputs: Shapes, leaves: Shapes) -> list[int | None]:
 
 
 def _subtrees(shapes: Shapes) -> dict[tuple[str, ...], list[tuple[tuple[str, ...], int, tuple]]]:
-    """Every subtree by its root: relative path, position and shape of what it holds."""
+    """Every subtree by its root: the relative path, position and shape of each of its leaves."""
     subtrees: dict[tuple[str, ...], list] = {}
     for i, (path, shape) in enumerate(shapes):
         words = tuple(path.split("/"))
@@ -106,8 +111,8 @@ def align(spec: Any, params: Any) -> list[Any]:
     """The specification of each leaf of `params`, in the order of its leaves.
 
     The walk follows `params`, so a tuple in `spec` is a container where `params` has one
-    and a leaf's names where `params` has an array. A mapping may stand for any container
-    with named children: a dataclass or a module.
+    and a leaf's names where `params` has an array. A mapping may replace any container
+    with named children, such as a dataclass or a module.
     """
     aligned: list[Any] = []
     _align(spec, params, (), aligned)
@@ -134,11 +139,12 @@ def _align(spec: Any, node: Any, path: KeyPath, out: list[Any]) -> None:
         if not jax.tree_util.tree_leaves(child):  # None and empty containers need no entry
             continue
         if value not in entries:
+            is_mapping = isinstance(spec, Mapping)
             raise SpecError(
                 "the specification has no entry for this part of the parameters",
                 path=format_path((*path, key)),
                 expected="a specification with the structure of the parameters",
-                got=_describe(spec),
+                got=f"a mapping with keys {list(spec)}" if is_mapping else shown(spec),
                 remedy="start from jax.tree.map(lambda x: ' '.join(map(str, x.shape)), params)",
             )
         _align(entries[value], child, (*path, key), out)
@@ -149,22 +155,16 @@ def _children(node: Any) -> dict[Any, tuple[Any, Any]] | None:
     flat, _ = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda x: x is not node)
     if len(flat) == 1 and flat[0][0] == ():
         return None
-    return {key_value(key_path[0]): (key_path[0], child) for key_path, child in flat}
+    return {_key_value(key_path[0]): (key_path[0], child) for key_path, child in flat}
 
 
 def _entries(spec: Any) -> dict[Any, Any]:
-    """What a specification says of each child."""
+    """The specification of each child."""
     if isinstance(spec, Mapping):
         return dict(spec)
     if isinstance(spec, list | tuple) and not hasattr(spec, "_fields"):
         return dict(enumerate(spec))
     return {value: child for value, (_, child) in (_children(spec) or {}).items()}
-
-
-def _describe(spec: Any) -> str:
-    if isinstance(spec, Mapping):
-        return f"a mapping with keys {list(spec)}"
-    return shown(spec)
 
 
 def shape_remedy(wanted: tuple[int, ...], got: tuple[int, ...], channels: bool) -> str:
@@ -179,12 +179,8 @@ def shape_remedy(wanted: tuple[int, ...], got: tuple[int, ...], channels: bool) 
     return "pass weights of the network the space was made for, or make a space for these"
 
 
-def fail_structure(expected: list[str], tree: Any) -> None:
-    """Say which leaves a tree lacks or has too many.
-
-    Raises:
-        SpecError: always.
-    """
+def fail_structure(expected: list[str], tree: Any) -> NoReturn:
+    """Raise a `SpecError` that lists the missing and unexpected leaves of a tree."""
     with_path, _ = jax.tree_util.tree_flatten_with_path(tree)
     got = [format_path(path) for path, _ in with_path]
     missing = [path for path in expected if path not in got]
@@ -193,10 +189,10 @@ def fail_structure(expected: list[str], tree: Any) -> None:
     if missing or extra:
         difference = f"missing {missing[:3]}, unexpected {extra[:3]}"
     raise SpecError(
-        "a tree of another structure than the weight space",
+        "the tree's structure differs from the weight space's",
         expected=f"{len(expected)} leaves: {', '.join(expected[:4])}, ..."
         if len(expected) > 4
         else f"leaves {expected}",
         got=difference,
-        remedy="pass a tree like the params the space was made from",
+        remedy="pass a tree with the structure of the params the space was made from",
     )

@@ -9,11 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
-from ._blocks import base_name
 from ._errors import SpecError, SymmetryError
-from ._expect import check_is_space
-from ._group import indices_shape
-from ._space import WeightSpace
+from ._grammar import base_name
+from ._space import WeightSpace, check_is_space
 from ._tree import format_path, returned_leaves
 
 
@@ -23,9 +21,9 @@ class SymmetryReport:
 
     Attributes:
         changes: for each name, the largest relative change.
-        tolerance: what counts as none.
-        dead: the paths of leaves that did not change the outputs when drawn anew, such as the
-            bias of keys under a softmax.
+        tolerance: the largest change that counts as none.
+        dead: the paths of leaves that do not influence the outputs, such as the bias of keys
+            under a softmax.
     """
 
     changes: dict[str, float]
@@ -57,18 +55,19 @@ def verify(
     key: PRNGKeyArray,
     randomize: bool = True,
 ) -> SymmetryReport:
-    """Check that every permutation of `space` leaves `fn(params, *inputs)` as it is.
+    """Check that no permutation of `space` changes `fn(params, *inputs)`.
 
     Each name is permuted alone, with a cycle and with a transposition, which together
-    generate all its permutations; a nested name in some of its rows only. Arithmetic is in
-    float64 where `fn` allows it, and the tolerance is the root of the outputs' precision.
-    Outputs that are new versions of leaves (batch statistics, gradients) must permute as these.
+    generate all its permutations; a nested name in only some of its rows. Arithmetic is in
+    float64 where `fn` allows it, and the tolerance is the square root of the outputs'
+    precision. Outputs that are new versions of leaves (batch statistics, gradients) must
+    permute as these leaves do.
 
     Args:
-        fn: a function of the parameters and inputs; it may return any pytree of arrays.
+        fn: a function of the parameters and inputs that returns any pytree of arrays.
         params: the parameters.
         space: the weight space to check.
-        *inputs: further arguments of `fn`, not permuted.
+        *inputs: further arguments of `fn`, which are not permuted.
         key: draws weights and rows.
         randomize: give every leaf random values first, since initial zeros and ones hide
             errors. Leaves that are positive throughout (scales, variances) stay positive.
@@ -77,63 +76,79 @@ def verify(
         The report, if no permutation changes the outputs.
 
     Raises:
-        SymmetryError: naming the permutations that do, and where they act.
+        SymmetryError: naming the permutations that do, and the leaves they act on.
         SpecError: if the parameters are not arrays of this space.
     """
     check_is_space(space)
-    _check_arrays(space.flatten(params, channels=False), space)
-    weights_key, rows_key = jax.random.split(key)
+    for leaf, array in zip(space.leaves, space.flatten(params, channels=False), strict=True):
+        if isinstance(array, jax.ShapeDtypeStruct):
+            raise SpecError(
+                "a shape without values, which cannot be permuted",
+                path=leaf.path,
+                remedy="pass arrays; zeros are enough, since verify draws random values",
+            )
     with jax.enable_x64(True):
-        params, inputs = _widen_if_possible(fn, params, inputs)
-        if randomize:
-            params = _randomize(params, weights_key)
-        run = jax.jit(fn)
-        try:
-            outputs, _ = jax.tree_util.tree_flatten_with_path(run(params, *inputs))
-        except TypeError as error:
-            error.add_note(
-                f"unf.verify called fn(params, *inputs) with {len(inputs)} inputs, of shapes "
-                f"{[jax.tree.map(jnp.shape, x) for x in inputs]}; does the network take these?"
-            )
-            raise
-        reference = [np.asarray(y) for _, y in outputs]
-        _check_finite(reference)
-        shapes = [(leaf.path, leaf.shape) for leaf in space.leaves]
-        returned = returned_leaves([(format_path(path), y.shape) for path, y in outputs], shapes)
-        changes = {}
-        for name in space.sizes:
-            changes[name] = 0.0
-            for element in _generators(space, name, rows_key):
-                moved = {name: element}
-                found = jax.tree.leaves(run(space.permute(params, moved), *inputs))
-                expected = _permute_returned(space, params, reference, returned, moved)
-                changes[name] = max(changes[name], _relative_change(found, expected))
-        kinds = [y.dtype for y in reference if np.issubdtype(y.dtype, np.inexact)]
-        tolerance = max((float(np.sqrt(jnp.finfo(kind).eps)) for kind in kinds), default=0.0)
-        others = jax.tree.leaves(_randomize(params, rows_key)) if randomize else []
-        dead = [
-            space.leaves[i].path
-            for i, new in enumerate(others)
-            if jnp.issubdtype(new.dtype, jnp.floating)
-            and _relative_change(
-                jax.tree.leaves(run(_with_leaf(params, i, new), *inputs)), reference
-            )
-            <= tolerance
-        ]
-    report = SymmetryReport(changes, tolerance, tuple(dead))
+        report = _compare(fn, params, space, inputs, key, randomize)
     if report.broken:
         raise SymmetryError(_describe(space, report), axes=report.broken)
     return report
 
 
-def _check_arrays(leaves: list[Any], space: WeightSpace) -> None:
-    for leaf, array in zip(space.leaves, leaves, strict=True):
-        if isinstance(array, jax.ShapeDtypeStruct):
-            raise SpecError(
-                "a shape without values, which cannot be permuted",
-                path=leaf.path,
-                remedy="pass arrays; zeros will do, since verify draws random values",
-            )
+def _compare(
+    fn: Callable[..., PyTree],
+    params: PyTree,
+    space: WeightSpace,
+    inputs: tuple,
+    key: PRNGKeyArray,
+    randomize: bool,
+) -> SymmetryReport:
+    weights_key, rows_key = jax.random.split(key)
+    params, inputs = _widen_if_possible(fn, params, inputs)
+    if randomize:
+        params = _randomize(params, weights_key)
+    run = jax.jit(fn)
+    reference, returned = _reference(run, params, space, inputs)
+    changes = {}
+    for name in space.sizes:
+        changes[name] = 0.0
+        for element in _generators(space.index_shapes[name], rows_key):
+            moved = {name: element}
+            found = jax.tree.leaves(run(space.permute(params, moved), *inputs))
+            expected = _permute_returned(space, params, reference, returned, moved)
+            changes[name] = max(changes[name], _relative_change(found, expected))
+    kinds = [y.dtype for y in reference if np.issubdtype(y.dtype, np.inexact)]
+    tolerance = max((float(np.sqrt(jnp.finfo(kind).eps)) for kind in kinds), default=0.0)
+    dead = []
+    leaves = jax.tree.leaves(params)
+    others = jax.tree.leaves(_randomize(params, rows_key)) if randomize else []
+    for i, new in enumerate(others):
+        if jnp.issubdtype(new.dtype, jnp.floating):
+            changed = space.unflatten([*leaves[:i], new, *leaves[i + 1 :]])
+            if _relative_change(jax.tree.leaves(run(changed, *inputs)), reference) <= tolerance:
+                dead.append(space.leaves[i].path)
+    return SymmetryReport(changes, tolerance, tuple(dead))
+
+
+def _reference(
+    run: Callable[..., PyTree], params: PyTree, space: WeightSpace, inputs: tuple
+) -> tuple[list[np.ndarray], list[int | None]]:
+    """The outputs before any permutation, and for each the leaf that it is a new version of."""
+    try:
+        outputs, _ = jax.tree_util.tree_flatten_with_path(run(params, *inputs))
+    except TypeError as error:
+        error.add_note(
+            f"unf.verify called fn(params, *inputs) with {len(inputs)} inputs, of shapes "
+            f"{[jax.tree.map(jnp.shape, x) for x in inputs]}; does the network take these?"
+        )
+        raise
+    reference = [np.asarray(y) for _, y in outputs]
+    if not all(np.all(np.isfinite(y)) for y in reference):
+        raise ValueError(
+            "the outputs are not finite, so they cannot be compared. Pass weights with which the "
+            "network works, and randomize=False."
+        )
+    shapes = [(leaf.path, leaf.shape) for leaf in space.leaves]
+    return reference, returned_leaves([(format_path(p), y.shape) for p, y in outputs], shapes)
 
 
 def _permute_returned(
@@ -143,11 +158,8 @@ def _permute_returned(
     returned: list[int | None],
     permutation: dict[str, np.ndarray],
 ) -> list[np.ndarray]:
-    """The outputs expected: new versions of leaves are permuted as the leaves are."""
-    if not any(leaf is not None for leaf in returned):
-        return outputs
-    leaves = jax.tree.leaves(params)
-    expected = list(outputs)
+    """The expected outputs: new versions of leaves are permuted as the leaves are."""
+    leaves, expected = jax.tree.leaves(params), list(outputs)
     for i, leaf in enumerate(returned):
         if leaf is not None:
             tree = space.unflatten([*leaves[:leaf], outputs[i], *leaves[leaf + 1 :]])
@@ -156,15 +168,10 @@ def _permute_returned(
     return expected
 
 
-def _with_leaf(params: PyTree, position: int, leaf: Any) -> PyTree:
-    leaves, treedef = jax.tree.flatten(params)
-    return treedef.unflatten([*leaves[:position], leaf, *leaves[position + 1 :]])
-
-
 def _widen_if_possible(fn: Callable[..., PyTree], params: PyTree, inputs: tuple) -> tuple:
-    """Parameters and inputs in float64, or as they are if the function insists on its types.
+    """Parameters and inputs in float64, or unchanged if the function insists on its types.
 
-    As NumPy arrays, so that drawing and permuting them compiles nothing.
+    They become NumPy arrays, so that drawing and permuting them compiles nothing.
     """
     wide = jax.tree.map(_widen, (params, inputs))
     try:
@@ -180,15 +187,18 @@ def _widen(x: Any) -> Any:
 
 
 def _as_numpy(x: Any) -> Any:
-    """The array in NumPy, unless it is something NumPy does not know, such as a random key."""
-    return (
-        x if jnp.issubdtype(getattr(x, "dtype", np.int64), jax.dtypes.extended) else np.asarray(x)
-    )
+    """The array in NumPy, unless NumPy does not know its type, such as a random key's."""
+    extended = jnp.issubdtype(getattr(x, "dtype", np.int64), jax.dtypes.extended)
+    return x if extended else np.asarray(x)
+
+
+def _rng(key: PRNGKeyArray) -> np.random.Generator:
+    """NumPy's generator: a network has too many shapes to compile a draw for each."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
 
 
 def _randomize(params: PyTree, key: PRNGKeyArray) -> PyTree:
-    """Random weights, drawn with NumPy: a network has too many shapes to compile for each."""
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
+    rng = _rng(key)
     return jax.tree.map(lambda leaf: _draw(leaf, rng), params)
 
 
@@ -202,29 +212,20 @@ def _draw(leaf: Any, rng: np.random.Generator) -> Any:
     return (scale * rng.normal(size=leaf.shape)).astype(leaf.dtype)
 
 
-def _generators(space: WeightSpace, name: str, key: PRNGKeyArray) -> Iterator[np.ndarray]:
-    shape = indices_shape(space, name)
-    identity = np.broadcast_to(np.arange(shape[-1]), shape)
+def _generators(shape: tuple[int, ...], key: PRNGKeyArray) -> Iterator[np.ndarray]:
+    """A cycle and a transposition; of a nested name, in some rows but not all."""
     if shape[-1] == 1:
         return
+    identity = np.broadcast_to(np.arange(shape[-1]), shape)
     cycle, transposition = np.roll(identity, 1, axis=-1), identity.copy()
     transposition[..., :2] = [1, 0]
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
-    rows = rng.random((*shape[:-1], 1)) < 0.5
-    if rows.size > 1:  # some rows, not all and not none
+    rows = _rng(key).random((*shape[:-1], 1)) < 0.5
+    if rows.size > 1:
         rows.flat[:2] = [True, False]
     else:
         rows[...] = True
     yield np.where(rows, cycle, identity)
     yield np.where(rows, transposition, identity)
-
-
-def _check_finite(outputs: list[np.ndarray]) -> None:
-    if not all(np.all(np.isfinite(y)) for y in outputs):
-        raise ValueError(
-            "the outputs are not finite, so nothing can be compared. Pass weights with which the "
-            "network works and randomize=False."
-        )
 
 
 def _relative_change(outputs: list[Any], reference: list[np.ndarray]) -> float:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from ..basis import Plan, Term, core_terms
+from ..basis import Plan, Term, terms
 from ..basis._terms import Partition
 from ..spec import Block
 
@@ -83,10 +83,8 @@ def literal_layer(plan: Plan, coefficients: Mapping[str, Array], x: PyTree, bias
     channels = leaves[0].shape[-1]
     parts = plan.in_space.fold(leaves)
     by_pair: dict[tuple[int, int], dict[Partition, Term]] = {}
-    for core in plan.cores:
-        for term in core_terms(plan, core):
-            pair = by_pair.setdefault((term.target_block, term.source_block), {})
-            pair[term.partition] = term
+    for term in terms(plan):
+        by_pair.setdefault((term.target_block, term.source_block), {})[term.partition] = term
     columns = sum(plan.out_stacks[target.stack].width for target in plan.cores[0].targets)
     out_channels = coefficients[plan.cores[0].name].shape[1] // columns
     out, start = [], 0

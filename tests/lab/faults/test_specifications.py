@@ -69,11 +69,11 @@ def test_any_description(tree, sizes):
 @pytest.mark.parametrize(
     ("spec", "shape", "sizes", "match"),
     [
-        ("(" * 10_000, (2,), {}, "more than 32 brackets in brackets"),
-        ("[(" * 10_000, (2,), {}, "more than 32 brackets in brackets"),
+        ("(" * 10_000, (2,), {}, "nested more than 32 deep"),
+        ("[(" * 10_000, (2,), {}, "nested more than 32 deep"),
         ("9" * 10_000, (2,), {}, "cannot be that long"),
-        ("a" + ".a" * 10_000, (2,), {}, "cannot stand here"),
-        (f"({'a ' * 65})", (1,), {}, "65 axes, with the factors of products"),
+        ("a" + ".a" * 10_000, (2,), {}, "unexpected"),
+        (f"({'a ' * 65})", (1,), {}, "65 axes, counting the factors of products"),
         ("(a + b) " * 40, (2,) * 40, {"a": 1}, "too many blocks"),
         (f"({'(a + b) ' * 40})", (2**40,), {"a": 1}, "too many blocks"),
         ("[layer] layer.m", (10**12, 2), {}, "too many blocks"),
@@ -122,9 +122,9 @@ def test_what_is_no_description_is_refused(text):
 @pytest.mark.parametrize(
     ("spec", "minimal", "match"),
     [
-        ("n " * 7, False, r"n n n n n n n can be looked at in 1.4e\+04 ways"),
-        ("n " * 60, False, r"can be looked at in .* ways"),
-        ("a b c d e f g h i j k l m", False, r"in 8.2e\+03 ways"),
+        ("n " * 7, False, r"n n n n n n n has about 1.4e\+04 views"),
+        ("n " * 60, False, r"has about .* views"),
+        ("a b c d e f g h i j k l m", False, r"8.2e\+03 views"),
         ("n n n n", True, r"minimal would compare [\d,]+ terms of the core"),
     ],
 )

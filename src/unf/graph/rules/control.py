@@ -5,8 +5,8 @@ from typing import Any
 
 import jax.extend.core as jex
 
+from .._expressions import Expr, Reason, Uniform, children, fix, fixed_axis, resolve
 from .._registry import Equation, register_rule
-from .._terms import Reason, Term, Uniform, children, fix, resolve, shuffled
 from .._unification import unify
 from .._values import Value, settle, unify_axes
 from .indexing import is_stacked, take
@@ -21,7 +21,7 @@ def cond(equation: Equation, index: Value, *operands: Value) -> list[Value]:
 
 @register_rule("while")
 def while_(equation: Equation, *operands: Value) -> list[Value]:
-    """What goes round is one with what came in."""
+    """The carry of each iteration has the axes of the initial one."""
     params = equation.params
     for_test = operands[: params["cond_nconsts"]]
     for_body = operands[params["cond_nconsts"] :][: params["body_nconsts"]]
@@ -36,7 +36,7 @@ def while_(equation: Equation, *operands: Value) -> list[Value]:
 
 @register_rule("scan", stackable=True)
 def scan(equation: Equation, *operands: Value) -> list[Value]:
-    """Layers stacked along the scanned axis are taken one by one, anything else all at once."""
+    """Layers stacked along the scanned axis are interpreted one by one, other rows at once."""
     params, reason = equation.params, equation.reason
     num_carry, num_scanned = _count_arguments(equation, operands)
     consts = list(operands[: len(operands) - num_carry - num_scanned])
@@ -53,15 +53,15 @@ def scan(equation: Equation, *operands: Value) -> list[Value]:
 
     carry, stacked = _until_stable(once, carry, equation)
     length = params["length"]
-    rows = [Value.of([shuffled(length, order), *settle(y, reason).axes]) for y in stacked]
+    rows = [Value.of([fixed_axis(length, order), *settle(y, reason).axes]) for y in stacked]
     return [*carry, *rows]
 
 
 def _count_arguments(equation: Equation, operands: Sequence[Value]) -> tuple[int, int]:
-    """How many values a scan carries and how many it scans over, last among the operands.
+    """How many values a scan carries, and how many it scans over, which come last.
 
-    Told from ranks, since releases of JAX keep the numbers in different places: what is
-    scanned over or collected has one axis more outside the body than inside.
+    Found from ranks, since releases of JAX store the numbers in different places: an array
+    that is scanned over or collected has one axis more outside the body than inside.
     """
     body = equation.params["jaxpr"]
     body = body.jaxpr if isinstance(body, jex.ClosedJaxpr) else body
@@ -72,7 +72,7 @@ def _count_arguments(equation: Equation, operands: Sequence[Value]) -> tuple[int
 
 
 def _any_row(x: Value, order: Reason) -> Value:
-    """What every row of a scanned value has in common."""
+    """What all rows of a scanned value have in common."""
     x = settle(x, order)
     fix(x.axes[0], order)
     return Value.of(x.axes[1:])
@@ -92,20 +92,20 @@ def _layer_by_layer(
         results = equation.run(params["jaxpr"], [*consts, *carry, *slices])
         collected.append(results[len(carry) :])
         carry = results[: len(carry)]
-    for x in scanned:  # fixed all of them, and one name
+    for x in scanned:  # all are fixed, and get one name
         unify(scanned[0].axes[0], x.axes[0], order)
     stacked = [_join(list(rows), reason) for rows in zip(*collected, strict=True)]
-    return [*carry, *[Value.of([shuffled(length, order), *y.axes]) for y in stacked]]
+    return [*carry, *[Value.of([fixed_axis(length, order), *y.axes]) for y in stacked]]
 
 
 def _until_stable(
     once: Any, carry: list[Value], equation: Equation
 ) -> tuple[list[Value], list[Value]]:
-    """Go round until no axis of the carry turns from uniform into something else."""
+    """Iterate until no axis of the carry turns from uniform into something else."""
     reason, met = equation.reason, len(equation.values)
-    carry = [Value.of(x.axes) for x in carry]  # not constants: they change from round to round
+    carry = [Value.of(x.axes) for x in carry]  # not constants: they change at each iteration
     while True:
-        del equation.values[met:]  # of rounds that knew less
+        del equation.values[met:]  # of iterations that knew less
         results, extra = once(carry)
         joined = [_join([a, b], reason) for a, b in zip(carry, results, strict=True)]
         if list(map(_uniform_parts, joined)) == list(map(_uniform_parts, carry)):
@@ -116,16 +116,16 @@ def _until_stable(
 def _uniform_parts(x: Value) -> list:
     """Where a value is uniform: whole axes, and parts of axes."""
 
-    def of_term(term: Term) -> Any:
-        term = resolve(term)
-        if isinstance(term, Uniform):
-            return term.size
-        found = [of_term(child) for child in children(term)]
+    def of_term(expr: Expr) -> Any:
+        expr = resolve(expr)
+        if isinstance(expr, Uniform):
+            return expr.size
+        found = [of_term(child) for child in children(expr)]
         return found if any(found) else None
 
-    return [of_term(term) for term in x.axes]
+    return [of_term(expr) for expr in x.axes]
 
 
 def _join(values: list[Value], reason: Reason) -> Value:
-    """The axes of a value that may be any of these, which have one shape."""
+    """The axes of a value that may be any of these, all of one shape."""
     return Value.of(unify_axes([settle(x, reason) for x in values], reason))

@@ -1,16 +1,16 @@
-"""Slices, gathers and scatters: whole axes pass, cut ones are cut, indexed ones are fixed."""
+"""Slices, gathers and scatters: whole axes pass, sliced ones are cut, indexed ones are fixed."""
 
 from math import prod
 
 import numpy as np
 
+from .._expressions import Expr, Family, Reason, Uniform, Variable, fix, fixed_axis, resolve
 from .._registry import Equation, register_rule
-from .._terms import Axis, Family, Reason, Term, Uniform, fix, resolve, shuffled
 from .._unification import cut, split, unify
 from .._values import Segment, Value, settle
 
-# Indexing a parameter this long one by one is more likely a table than stacked layers.
 MOST_LAYERS = 1024
+"""A longer parameter that is indexed is more likely a table than stacked layers."""
 
 
 @register_rule("slice", stackable=True)
@@ -52,13 +52,9 @@ def slice_axis(x: Value, dimension: int, start: int, limit: int, reason: Reason)
 def _slice_segment(
     segment: Segment, inside: int, start: int, limit: int, reason: Reason
 ) -> list[Segment]:
-    """Split off the dimensions before the cut one, and cut the rest at multiples."""
-    before, size, after = (
-        segment.sizes[:inside],
-        segment.sizes[inside],
-        segment.sizes[inside + 1 :],
-    )
-    outer, rest = split(segment.term, prod(before), segment.reason)
+    """Split off the dimensions before the sliced one, and cut the rest at multiples."""
+    before, (size, *after) = segment.sizes[:inside], segment.sizes[inside:]
+    outer, rest = split(segment.expr, prod(before), segment.reason)
     inner = prod(after)
     ends = sorted({start * inner, limit * inner, size * inner} - {0})
     position, piece = 0, None
@@ -74,26 +70,26 @@ def _slice_segment(
 def _take_strided(
     x: Value, dimension: int, start: int, limit: int, stride: int, reason: Reason
 ) -> Value:
-    """x[start::stride] of the whole axis is one column of a product; else fix."""
+    """x[start::stride] of the whole axis is one column of a product; other strides fix it."""
     axes = settle(x, reason).axes
-    term, length = axes[dimension], -(-(limit - start) // stride)
-    if term.size % stride == 0 and start < stride and length == term.size // stride:
-        outer, inner = split(term, length, reason)
+    expr, length = axes[dimension], -(-(limit - start) // stride)
+    if expr.size % stride == 0 and start < stride and length == expr.size // stride:
+        outer, inner = split(expr, length, reason)
         cut(inner, sorted({start, start + 1, stride} - {0}), reason)
         axes[dimension] = outer
     else:
-        fix(term, reason)
-        axes[dimension] = shuffled(length, reason)
+        fix(expr, reason)
+        axes[dimension] = fixed_axis(length, reason)
     return Value.of(axes)
 
 
 def is_stacked(x: Value, dimension: int) -> bool:
-    """Whether the axis counts layers: a parameter's own, or one known to from before."""
+    """Whether the axis counts layers: it did before, or it is a parameter's and untouched."""
     if any(len(segment.sizes) != 1 for segment in x.segments):
         return False
     axes = x.axes
     index = axes[dimension]
-    if not isinstance(index, Axis) or index.size > MOST_LAYERS:
+    if not isinstance(index, Variable) or index.size > MOST_LAYERS:
         return False
     if any(isinstance(t, Family) and resolve(t.index) is index for t in axes):
         return True
@@ -101,31 +97,31 @@ def is_stacked(x: Value, dimension: int) -> bool:
         x.is_parameter
         and len(axes) > 1
         and not index.touched
-        and any(isinstance(t, Axis) and not t.touched and t is not index for t in axes)
+        and any(isinstance(t, Variable) and not t.touched and t is not index for t in axes)
     )
 
 
 def _take_layer(x: Value, dimension: int, position: int, reason: Reason) -> Value | None:
-    """One layer of stacked ones: each has permutations of its own."""
+    """One of several stacked layers, each with permutations of its own."""
     if not is_stacked(x, dimension):
         return None
     axes = x.axes
     index = axes[dimension]
-    assert isinstance(index, Axis)
+    assert isinstance(index, Variable)
     fix(index, Reason("counts layers taken one by one", reason.where))
-    taken: list[Term] = []
-    for i, term in enumerate(axes):
+    taken: list[Expr] = []
+    for i, expr in enumerate(axes):
         if i == dimension:
             taken.append(Uniform(1))
             continue
-        if isinstance(term, Axis) and not term.touched and x.is_parameter:
-            origin = term.origin
-            members = tuple(Axis(term.size, f"{origin}[{n}]") for n in range(index.size))
-            term.link, term.reason = Family(index, members), reason
-            term = term.link
-        if isinstance(term, Family) and resolve(term.index) is index:
-            term = term.members[position]
-        taken.append(term)
+        if isinstance(expr, Variable) and not expr.touched and x.is_parameter:
+            origin = expr.origin
+            members = tuple(Variable(expr.size, f"{origin}[{n}]") for n in range(index.size))
+            expr.link, expr.reason = Family(index, members), reason
+            expr = expr.link
+        if isinstance(expr, Family) and resolve(expr.index) is index:
+            expr = expr.members[position]
+        taken.append(expr)
     return Value.of(taken, x.is_parameter)
 
 
@@ -133,13 +129,13 @@ def take(x: Value, dimension: int, position: int, reason: Reason) -> Value:
     """x[..., position, ...] without the axis."""
     taken = slice_axis(x, dimension, position, position + 1, reason).axes
     return Value.of(
-        [term for i, term in enumerate(taken) if i != dimension], is_parameter=x.is_parameter
+        [expr for i, expr in enumerate(taken) if i != dimension], is_parameter=x.is_parameter
     )
 
 
 @register_rule("dynamic_slice", stackable=True)
 def dynamic_slice(equation: Equation, x: Value, *starts: Value) -> Value:
-    """A slice, if it is known where; else the cut axis is fixed."""
+    """A slice if its start is known; else the sliced axis is fixed."""
     sizes = equation.params["slice_sizes"]
     for i, (size, start) in enumerate(zip(sizes, starts, strict=True)):
         if size == x.shape[i]:
@@ -151,14 +147,14 @@ def dynamic_slice(equation: Equation, x: Value, *starts: Value) -> Value:
         else:
             axes = settle(x, equation.reason).axes
             fix(axes[i], equation.reason)
-            axes[i] = shuffled(size, equation.reason)
+            axes[i] = fixed_axis(size, equation.reason)
             x = Value.of(axes)
     return x
 
 
 @register_rule("dynamic_update_slice")
 def dynamic_update_slice(equation: Equation, x: Value, update: Value, *_: Value) -> Value:
-    """Whole axes are one; those partly overwritten are fixed."""
+    """Whole axes permute together; those partly overwritten are fixed."""
     axes = []
     for old, new in zip(x.axes, update.axes, strict=True):
         if old.size == new.size:
@@ -166,25 +162,25 @@ def dynamic_update_slice(equation: Equation, x: Value, update: Value, *_: Value)
         else:
             fix(old, equation.reason)
             fix(new, equation.reason)
-            axes.append(shuffled(old.size, equation.reason))
+            axes.append(fixed_axis(old.size, equation.reason))
     return Value.of(axes)
 
 
 @register_rule("gather")
 def gather(equation: Equation, x: Value, indices: Value) -> Value:
-    """Whole axes pass, indexed ones are fixed, batching ones unify, the rest are the indices'."""
+    """Whole axes pass, indexed ones are fixed, batching ones unify; others are the indices'."""
     numbers, sizes = equation.params["dimension_numbers"], equation.params["slice_sizes"]
     reason, shape = equation.reason, equation.out_shapes[0]
     passed = _batch_axes(x, indices, numbers, reason)
     offsets = []
-    for i, term in enumerate(x.axes):
+    for i, expr in enumerate(x.axes):
         if i in numbers.operand_batching_dims:
             continue
-        if sizes[i] < term.size:
-            fix(term, reason)
-            term = shuffled(sizes[i], reason)
+        if sizes[i] < expr.size:
+            fix(expr, reason)
+            expr = fixed_axis(sizes[i], reason)
         if i not in numbers.collapsed_slice_dims:
-            offsets.append(term)
+            offsets.append(expr)
     batching = numbers.operand_batching_dims
     equation.note([*(t for i, t in enumerate(x.axes) if i not in batching), *passed])
     offset, batch = iter(offsets), iter(passed)
@@ -193,8 +189,8 @@ def gather(equation: Equation, x: Value, indices: Value) -> Value:
     )
 
 
-def _batch_axes(x: Value, indices: Value, numbers, reason: Reason) -> list[Term]:
-    """The axes of the indices but the last, which holds coordinates; some are the operand's."""
+def _batch_axes(x: Value, indices: Value, numbers, reason: Reason) -> list[Expr]:
+    """The axes of the indices except the last, which holds coordinates; some are the operand's."""
     axes = indices.axes[:-1]
     fix(indices.axes[-1], reason)
     pairs = zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True)
@@ -208,25 +204,25 @@ def _batch_axes(x: Value, indices: Value, numbers, reason: Reason) -> list[Term]
     "scatter_min", "scatter-max", "scatter_max", "scatter-sub", "scatter_sub",
 )  # fmt: skip
 def scatter(equation: Equation, x: Value, indices: Value, updates: Value) -> Value:
-    """The reverse of a gather: whole axes are one, indexed ones and those of updates fixed."""
+    """The reverse of a gather: whole axes unify, indexed ones and those of updates are fixed."""
     numbers, reason = equation.params["dimension_numbers"], equation.reason
     axes, windows = list(x.axes), iter(numbers.update_window_dims)
     of_updates = updates.axes
-    for i, term in enumerate(axes):
+    for i, expr in enumerate(axes):
         if i in numbers.inserted_window_dims or i in numbers.operand_batching_dims:
-            fix(term, reason)
-            axes[i] = shuffled(term.size, reason)
+            fix(expr, reason)
+            axes[i] = fixed_axis(expr.size, reason)
             continue
         window = of_updates[next(windows)]
-        if window.size == term.size and i not in numbers.scatter_dims_to_operand_dims:
-            axes[i] = unify(term, window, reason)
+        if window.size == expr.size and i not in numbers.scatter_dims_to_operand_dims:
+            axes[i] = unify(expr, window, reason)
         else:
-            fix(term, reason)
+            fix(expr, reason)
             fix(window, reason)
-            axes[i] = shuffled(term.size, reason)
-    for i, term in enumerate(of_updates):
+            axes[i] = fixed_axis(expr.size, reason)
+    for i, expr in enumerate(of_updates):
         if i not in numbers.update_window_dims:
-            fix(term, reason)
-    for term in indices.axes:
-        fix(term, reason)
+            fix(expr, reason)
+    for expr in indices.axes:
+        fix(expr, reason)
     return Value.of(axes)

@@ -2,8 +2,8 @@
 
 from math import prod
 
+from .._expressions import Expr, Uniform, concat, fix, fixed_axis, product
 from .._registry import Equation, register_rule
-from .._terms import Term, Uniform, concat, fix, product, shuffled
 from .._values import Segment, Value, settle, unify_axes
 from .indexing import slice_axis, take
 
@@ -14,7 +14,7 @@ reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum reduce_xor
 
 @register_rule("transpose", stackable=True)
 def transpose(equation: Equation, x: Value) -> Value:
-    """Axes in another order."""
+    """The axes in another order."""
     return Value.of([x.axes[i] for i in equation.params["permutation"]], x.is_parameter)
 
 
@@ -36,28 +36,28 @@ def expand_dims(equation: Equation, x: Value) -> Value:
 
 @register_rule("broadcast_in_dim")
 def broadcast_in_dim(equation: Equation, x: Value, *_: Value) -> Value:
-    """New axes, and those of size one made longer, are uniform."""
+    """New axes, and axes of size one that are made longer, are uniform."""
     shape = equation.out_shapes[0]
-    axes: list[Term] = [Uniform(size) for size in shape]
-    for term, target in zip(x.axes, equation.params["broadcast_dimensions"], strict=True):
-        if term.size == shape[target]:
-            axes[target] = term
+    axes: list[Expr] = [Uniform(size) for size in shape]
+    for expr, target in zip(x.axes, equation.params["broadcast_dimensions"], strict=True):
+        if expr.size == shape[target]:
+            axes[target] = expr
     return Value.of(axes)
 
 
 @register_rule("reshape")
 def reshape(equation: Equation, x: Value, *_: Value) -> Value:
-    """Merging makes a product; a split waits until an operation needs the parts."""
+    """Merged axes are a product; a split waits until an operation needs the parts."""
     if equation.params.get("dimensions") is not None:
         x = Value.of([x.axes[i] for i in equation.params["dimensions"]])
     new, segments = list(equation.out_shapes[0]), list(x.segments)
     result: list[Segment] = []
     while new or segments:
-        terms, sizes, have, want = [], [], 1, 1
+        exprs, sizes, have, want = [], [], 1, 1
         while have != want or not sizes:
             if (have <= want and segments) or not new:
                 segment = segments.pop(0)
-                terms.append(segment.term)
+                exprs.append(segment.expr)
                 have *= prod(segment.sizes)
             else:
                 sizes.append(new.pop(0))
@@ -65,7 +65,7 @@ def reshape(equation: Equation, x: Value, *_: Value) -> Value:
             if not new and not segments:
                 break
         if sizes:
-            result.append(Segment(product(terms), tuple(sizes), equation.reason))
+            result.append(Segment(product(exprs), tuple(sizes), equation.reason))
     return Value(result)
 
 
@@ -75,27 +75,27 @@ def reduce(equation: Equation, x: Value) -> Value:
     axes = equation.params["axes"]
     if len(axes) < x.ndim:  # a sum over layers has one permutation for all of them
         x = settle(x, equation.reason)
-    return Value.of([term for i, term in enumerate(x.axes) if i not in axes])
+    return Value.of([expr for i, expr in enumerate(x.axes) if i not in axes])
 
 
 @register_rule("reduce")
 def reduce_by(equation: Equation, *operands: Value) -> list[Value]:
-    """A reduction by a function of one's own, which must not care for the order either."""
+    """A reduction by a given function, which must not depend on the order either."""
     axes = equation.params["dimensions"]
-    arrays = operands[: len(operands) // 2]  # the others are what they start from
+    arrays = operands[: len(operands) // 2]  # the others are initial values
     joined = unify_axes(arrays, equation.reason)
-    kept = [term for i, term in enumerate(joined) if i not in axes]
+    kept = [expr for i, expr in enumerate(joined) if i not in axes]
     return [Value.of(kept) for _ in arrays]
 
 
 @register_rule("concatenate")
 def concatenate(equation: Equation, *operands: Value) -> Value:
-    """One axis is a concatenation; the others are one."""
+    """One axis is a concatenation; the others permute together."""
     dimension = equation.params["dimension"]
     rows = [operand.axes for operand in operands]
     joined = concat([row[dimension] for row in rows])
     others = [
-        Value.of([Uniform(1) if i == dimension else term for i, term in enumerate(row)])
+        Value.of([Uniform(1) if i == dimension else expr for i, expr in enumerate(row)])
         for row in rows
     ]
     axes = unify_axes(others, equation.reason)
@@ -105,7 +105,7 @@ def concatenate(equation: Equation, *operands: Value) -> Value:
 
 @register_rule("stack")
 def stack(equation: Equation, *operands: Value) -> Value:
-    """A new axis of which every element is another operand."""
+    """A new axis with one element for each operand."""
     axes = unify_axes(operands, equation.reason)
     position = equation.params["axis"] % (len(axes) + 1)
     axes.insert(position, concat([Uniform(1)] * len(operands)))
@@ -114,7 +114,7 @@ def stack(equation: Equation, *operands: Value) -> Value:
 
 @register_rule("unstack", stackable=True)
 def unstack(equation: Equation, x: Value) -> list[Value]:
-    """Every element of an axis by itself."""
+    """One result for each element of an axis."""
     position = equation.params["axis"] % x.ndim
     return [take(x, position, i, equation.reason) for i in range(x.shape[position])]
 
@@ -131,20 +131,19 @@ def split_axis(equation: Equation, x: Value) -> list[Value]:
 
 @register_rule("pad")
 def pad(equation: Equation, x: Value, _: Value) -> Value:
-    """Padding is a uniform part of a concatenation; between or without elements it fixes."""
-    axes: list[Term] = []
-    for term, widths, size in zip(
+    """Padding is a uniform part of a concatenation; interior or negative padding fixes the axis."""
+    axes: list[Expr] = []
+    for expr, widths, size in zip(
         x.axes, equation.params["padding_config"], equation.out_shapes[0], strict=True
     ):
         low, high, interior = map(int, widths)
         if (low, high, interior) == (0, 0, 0):
-            axes.append(term)
-        elif low >= 0 and high >= 0 and (interior == 0 or term.size == 1):
-            parts = [Uniform(low), term, Uniform(high)]
-            axes.append(concat([part for part in parts if part.size]))
+            axes.append(expr)
+        elif low >= 0 and high >= 0 and (interior == 0 or expr.size == 1):
+            axes.append(concat([Uniform(low), expr, Uniform(high)]))
         else:
-            fix(term, equation.reason)
-            axes.append(shuffled(size, equation.reason))
+            fix(expr, equation.reason)
+            axes.append(fixed_axis(size, equation.reason))
     return Value.of(axes)
 
 

@@ -5,7 +5,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...basis import cost_report, make_plan, picture
+from ...basis import cost_report, make_plan
+from ...viz import draw_terms
 from .._option import option
 from ._command import Command
 from ._load import infer_example
@@ -56,7 +57,7 @@ class Cost(Command):
         if self.svg is not None:
             plan = make_plan(space.relax() if self.relax else space, minimal=self.minimal)
             self.svg.parent.mkdir(parents=True, exist_ok=True)
-            self.svg.write_text(picture(plan))
+            self.svg.write_text(draw_terms(plan))
             print(f"picture: {self.svg}", file=sys.stderr)
         if self.json:
             rows = (*report.rows, report.total)

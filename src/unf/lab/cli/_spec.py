@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...basis import count_terms
-from ...spec import WeightSpace, format_path, picture, verify
+from ...spec import WeightSpace, verify
+from ...spec._tree import format_path
+from ...viz import draw_space
 from .._option import option
 from .._progress import say
 from ._command import Command
@@ -66,7 +68,7 @@ class Spec(Command):
                 print(textwrap.fill(f"unused: {', '.join(unused)}", subsequent_indent="  "))
         if self.svg is not None:
             self.svg.parent.mkdir(parents=True, exist_ok=True)
-            self.svg.write_text(picture(space))
+            self.svg.write_text(draw_space(space))
             print(f"picture: {self.svg}", file=sys.stderr)
         if report and not self.json:
             print(f"\n{report}")

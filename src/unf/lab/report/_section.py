@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...nn import UNFLinear
-from ...nn import picture as draw_layer
-from ...spec import SpecError, WeightSpace, picture
+from ...spec import SpecError, WeightSpace
+from ...viz import draw_coefficients, draw_space
 from ._charts import Chart
 from ._html import Html, folded, join, table, tag
 from ._read import read_text
@@ -87,14 +87,14 @@ def weight_space(space: WeightSpace | None) -> Html:
     if count > _MOST_TENSORS:
         drawing = tag("p", f"Not drawn: more than {_MOST_TENSORS} tensors.")
     else:
-        drawing = tag("div", Html(picture(space)), class_="scroll")
+        drawing = tag("div", Html(draw_space(space)), class_="scroll")
     return folded(title, drawing)
 
 
 def coefficients(layers: Mapping[str, UNFLinear]) -> Html:
     """What flows from which tensor to which in trained layers, drawn."""
     drawn = [
-        join([tag("h4", name), tag("div", Html(draw_layer(layer)), class_="scroll")])
+        join([tag("h4", name), tag("div", Html(draw_coefficients(layer)), class_="scroll")])
         for name, layer in layers.items()
         if len(layer.plan.in_space.leaves) <= _MOST_TENSORS
     ]

@@ -6,7 +6,9 @@ import jax
 import pytest
 
 from tests.laws.architectures import ARCHITECTURES, space_of
-from unf.basis import Term, cost_report, make_plan, picture, terms
+from unf import WeightSpace
+from unf.basis import cost_report, make_plan, terms
+from unf.viz import draw_terms
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -19,45 +21,39 @@ def drawn(svg):
 @pytest.mark.parametrize("name", ["mlp", "rnn", "attention, nested", "fused qkv"])
 def test_every_term_is_drawn_once(name):
     plan = make_plan(ARCHITECTURES[name])
-    _, texts = drawn(picture(plan, most=10**6))
+    _, texts = drawn(draw_terms(plan, most=10**6))
     expected = sorted(term.formula for term in terms(ARCHITECTURES[name]))
     assert sorted(text for text in texts if text.startswith("E") and "=" in text) == expected
 
 
 def test_what_is_left_out_is_counted():
     plan = make_plan(ARCHITECTURES["rnn"])
-    tree, texts = drawn(picture(plan, most=5))
+    tree, texts = drawn(draw_terms(plan, most=5))
     assert len(list(tree.iter(f"{SVG}rect"))) == 5
     assert texts[-1] == f"and {plan.num_terms - 5:,} more terms"
 
 
 def test_one_pair_of_leaves():
     space = space_of({"w": ("n n", (4, 4)), "b": ("n", (4,))})
-    tree, texts = drawn(picture(make_plan(space), source="w", target="b"))
+    tree, texts = drawn(draw_terms(make_plan(space), source="w", target="b"))
     assert len(list(tree.iter(f"{SVG}rect"))) == 5 and "b ← w" in texts
     with pytest.raises(ValueError, match=r"there is no leaf 'v'; expected one of \['b', 'w'\]"):
-        picture(make_plan(space), source="v")
+        draw_terms(make_plan(space), source="v")
 
 
-def test_rings_are_what_is_averaged_or_broadcast():
+def test_rings_are_averaged_or_broadcast():
     """Dots for kept indices, rings for others, a line from each dot of a group to the next."""
     (term,) = [t for t in terms(space_of({"w": ("n n", (4, 4))})) if t.formula == "E[a,a] = X[a,a]"]
-    tree = ElementTree.fromstring(svg_of(term))
+    tree, _ = drawn(draw_terms([term]))
     assert len(list(tree.iter(f"{SVG}circle"))) == 4 and len(list(tree.iter(f"{SVG}path"))) == 3
-    assert "stroke-width:2.5" not in svg_of(term)
+    assert "stroke-width:2.5" not in draw_terms([term])
     (mean,) = terms(space_of({"w": ("a", (4,))}), space_of({"v": ("b", (4,))}))
-    assert svg_of(mean).count("stroke-width:2.5") == 2 and "<path" not in svg_of(mean)
-
-
-def svg_of(term: Term) -> str:
-    html = term._repr_html_()
-    return html[html.index("<svg") : html.index("</svg>") + len("</svg>")]
+    assert draw_terms([mean]).count("stroke-width:2.5") == 2
+    assert "<path" not in draw_terms([mean]) and "E[a] = mean_b X[b]" in mean._repr_html_()
 
 
 def test_names_cannot_leave_the_picture():
     shapes = {"<script>alert(1)</script>": jax.ShapeDtypeStruct((2, 2), "float32")}
-    from unf import WeightSpace
-
     space = WeightSpace.from_spec({"<script>alert(1)</script>": "n n"}, shapes)
     for html in (make_plan(space)._repr_html_(), space._repr_html_(),
                  next(terms(space))._repr_html_()):  # fmt: skip

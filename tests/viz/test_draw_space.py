@@ -1,12 +1,13 @@
-"""Pictures of specifications."""
+"""Pictures of weight spaces."""
 
 import xml.etree.ElementTree as ET
 
 import jax
 
 from unf import WeightSpace
-from unf.spec import names_in, picture
+from unf.spec._grammar import names_in
 from unf.testing import spaces
+from unf.viz import draw_space
 
 
 def tags(svg, name):
@@ -15,7 +16,7 @@ def tags(svg, name):
 
 def test_every_axis_has_a_dot_and_every_tensor_a_box():
     for space in (spaces.mlp(4, 3, 2), spaces.transformer(), spaces.gru_seq2seq()):
-        svg = picture(space)
+        svg = draw_space(space)
         occurrences = [
             name for leaf in space.leaves for axis in leaf.axes for name in names_in(axis)
         ]
@@ -29,8 +30,8 @@ def test_every_axis_has_a_dot_and_every_tensor_a_box():
 def test_the_residual_stream_is_one_line():
     space = spaces.transformer()
     of_the_stream = sum("d" in str(leaf).split() for leaf in space.leaves)
-    colors = [dot.get("cx") for dot in tags(picture(space), "circle")]
-    assert max(map(colors.count, colors)) == of_the_stream
+    columns = [dot.get("cx") for dot in tags(draw_space(space), "circle")]
+    assert max(map(columns.count, columns)) == of_the_stream
 
 
 def test_names_from_anywhere_are_text():
@@ -38,5 +39,5 @@ def test_names_from_anywhere_are_text():
     space = WeightSpace.from_spec(
         {"<script>": "a", "&": "3"}, {"<script>": one, "&": jax.ShapeDtypeStruct((3,), "float32")}
     )
-    assert "<script>" not in picture(space)
+    assert "<script>" not in draw_space(space)
     assert "<svg" in space._repr_html_()
