@@ -96,7 +96,7 @@ def _measure() -> dict[str, float]:
             )
         ),
     )  # fmt: skip
-    space = recipe.space
+    space = recipe.task.space
     rng = np.random.default_rng(0)
     weights = [rng.normal(size=(64, *leaf.shape)).astype(np.float32) for leaf in space.leaves]
     examples = to_device(Examples(space.unflatten(weights), np.full(64, 0.5, np.float32)))

@@ -1,4 +1,4 @@
-"""A task for an optimizer: first weights, a loss, data, a weight space."""
+"""A task: something that networks are trained to do."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from ..spec import WeightSpace
 
 
 class Data(NamedTuple):
-    """What to train on, and what to test on: arrays that stay on the device."""
+    """Arrays to train and to test on, with examples along their first axis."""
 
     train: PyTree
     heldout: PyTree
@@ -22,9 +22,11 @@ class Data(NamedTuple):
 
 @dataclass(frozen=True)
 class Task(ABC):
-    """Something for an optimizer to train. A new one is a subclass with these methods.
+    """Something to train networks on: a frozen dataclass whose fields are its settings.
 
-    Only `init`, `data`, `batch` and `loss` are needed; the weight space is read off the loss.
+    A new task is a subclass with `init`, `data`, `batch` and `loss`. Its weight space is read off
+    the loss. Learned optimizers are meta-trained on tasks, and a zoo is a task whose networks are
+    trained with different settings; for a zoo, also write `measure`.
     """
 
     name: ClassVar[str]
@@ -35,23 +37,31 @@ class Task(ABC):
 
     @abstractmethod
     def init(self, *, key: PRNGKeyArray) -> PyTree:
-        """First weights."""
+        """The weights of a fresh network."""
 
     @abstractmethod
     def data(self) -> Data:
-        """Arrays to draw batches from."""
+        """The data to draw batches from."""
 
     @abstractmethod
     def batch(self, examples: PyTree, *, key: PRNGKeyArray) -> PyTree:
-        """A random batch of the training or of the held-out data."""
+        """A random batch of the training or of the held-out data, with all that is random in it."""
 
     @abstractmethod
     def loss(self, params: PyTree, batch: PyTree) -> Float[Array, ""]:
-        """The mean negative log-likelihood of a batch."""
+        """The mean loss on a batch, which training lowers."""
+
+    def measure(
+        self, params: PyTree, examples: PyTree, *, key: PRNGKeyArray
+    ) -> dict[str, Float[Array, ""]]:
+        """How good a network is on examples: `success`, between 0 and 1, and `loss`."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has no method `measure`, which zoos need to score networks"
+        )
 
     @cached_property
     def space(self) -> WeightSpace:
-        """The weight space, by default read off the loss's computation graph."""
+        """The weight space, by default read off the computation graph of the loss."""
         key = jax.random.key(0)
         batch = eqx.filter_eval_shape(lambda: self.batch(self.data().train, key=key))
         return infer(self.loss, jax.eval_shape(lambda: self.init(key=key)), batch)

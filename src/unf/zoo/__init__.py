@@ -1,11 +1,10 @@
-"""Collections of networks with their scores: open, read, write.
+"""Collections of networks with their scores: open, read, write, split.
 
 zoo = unf.zoo.Zoo("out/zoo")
 zoo.weights(), zoo.success, zoo.choices["learning_rate"]
 """
 
-from ._errors import ZooError
-from ._store import Status
-from ._zoo import Zoo
+from ._store import Status, ZooError
+from ._zoo import Split, Zoo
 
-__all__ = ["Status", "Zoo", "ZooError"]
+__all__ = ["Split", "Status", "Zoo", "ZooError"]

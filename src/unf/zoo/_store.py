@@ -2,20 +2,21 @@
 
     DIR/zarr.json            attributes: format, recipe, configuration, weight space
     DIR/weights.<leaf>/      [models, *shape], one array for each tensor
-    DIR/choices.<name>/      [models], what was drawn for each model
+    DIR/choices.<name>/      [models], the settings drawn for each model
     DIR/success/ DIR/loss/   [models, 2], two independent measurements
     DIR/seed/                [models, 2], the words of each model's random key
     DIR/batch_size/          [models]
-    DIR/status/              [models], written last: what is marked here is there
+    DIR/status/              [models], written last: what it marks as finished is on disk
 
-Files are replaced whole, and a chunk's status is written after everything else of it is on disk,
-so a crash at any moment leaves a zoo that can be read. Chunks of different models are different
-files, so several processes can write at once.
+Files are replaced whole, and a chunk's status is written after all its other arrays, so that a
+crash at any moment leaves a zoo that can be read. Chunks of different models are different files,
+so several processes can write at once.
 """
 
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import IntEnum
 from math import prod
 from pathlib import Path
@@ -24,16 +25,33 @@ from typing import Any
 import numpy as np
 
 from .._files import write_whole
-from ._errors import ZooError
 
 Form = tuple[tuple[int, ...], str]
-"""Of an array: the shape of one model's part, and the type."""
+"""The form of an array: the shape of one model's part, and the dtype."""
 _CHECKSUM_BYTES = 4
-_REPAIR = "build again with --resume --repair to train these models anew"
+_REPAIR = "rebuild the zoo with resume=True, repair=True to train these models again"
+_ALTERED = "its description was altered; restore it, or build the zoo again"
+_CAUSES = {
+    "No space left": "the disk is full; free some space, then rebuild the zoo with resume=True",
+    "quota exceeded": "the disk quota is used up; free some space, then rebuild with resume=True",
+    "Permission denied": "permission denied; choose a folder you may write to",
+    "Read-only file system": "the file system is read-only; choose another folder",
+    "NOT_FOUND": f"an array or a chunk is missing; {_REPAIR}",
+    "zarr.json": _ALTERED,
+    "PRECONDITION: Error opening": _ALTERED,
+    "is missing": f"a chunk is missing; {_REPAIR}",
+    "Digest mismatch": f"a chunk was altered; {_REPAIR}",
+    "Error reading": f"a chunk is damaged; {_REPAIR}",
+}
+"""What to say, by a part of the storage engine's message."""
+
+
+class ZooError(ValueError):
+    """A zoo that cannot be built, read or written: what is wrong, where, and the remedy."""
 
 
 class Status(IntEnum):
-    """What became of a model."""
+    """Whether a model is finished."""
 
     MISSING = 0
     TRAINED = 1
@@ -41,7 +59,7 @@ class Status(IntEnum):
 
 
 class Store:
-    """Named arrays with a leading axis of models, cut into chunks of models."""
+    """Named arrays with a leading axis of models, stored in chunks of models."""
 
     def __init__(self, path: str | os.PathLike, models: int, chunk: int):
         """A store at a path that exists or will be created by `create`."""
@@ -59,9 +77,9 @@ class Store:
         return slice(chunk * self.chunk, min((chunk + 1) * self.chunk, self.models))
 
     def create(self, arrays: Mapping[str, Form], attributes: dict) -> None:
-        """Make arrays of these forms; those there already are kept."""
+        """Create arrays of these forms; existing ones are kept."""
         self.expect(arrays)
-        with _explained(self.path, "made"):
+        with _explained(self.path, "created"):
             self.path.mkdir(parents=True, exist_ok=True)
             for name in arrays:
                 self._open(name, create=True)
@@ -69,67 +87,65 @@ class Store:
             write_whole(self.path / "zarr.json", json.dumps(document, indent=1))
 
     def expect(self, arrays: Mapping[str, Form]) -> None:
-        """From now on, refuse arrays of another form than `create` would have made."""
+        """From now on, refuse arrays that have another form."""
         self._arrays.clear()
         self._forms |= arrays
 
     def write(self, chunk: int, values: Mapping[str, np.ndarray]) -> None:
-        """Write the arrays of a chunk and wait until they are on disk, the status last."""
-        rows = self.rows(chunk)
-        with _explained(self.path, f"written ({_which(rows)})"):
-            first = [self._write(name, rows, values[name]) for name in values if name != "status"]
-            for future in first:
+        """Write the arrays of a chunk to disk, the status last."""
+        with _explained(self.path, "written", self.rows(chunk)):
+            others = [self._write(name, chunk, x) for name, x in values.items() if name != "status"]
+            for future in others:
                 future.result()
-            self._write("status", rows, values["status"]).result()
+            self._write("status", chunk, values["status"]).result()
 
-    def _write(self, name: str, rows: slice, values: np.ndarray) -> Any:
-        """Write, without waiting, as many values as there are rows."""
-        return self._array(name)[rows].write(
-            values[: rows.stop - rows.start].astype(self.dtype(name))
-        )
+    def forget(self, chunk: int) -> None:
+        """Mark a chunk as missing, before it is written again."""
+        with _explained(self.path, "written", self.rows(chunk)):
+            self._write("status", chunk, np.zeros(self.chunk)).result()
 
-    def read(self, name: str, rows: slice | None = None) -> np.ndarray:
-        """Read an array, or some models of it.
+    def _write(self, name: str, chunk: int, values: np.ndarray) -> Any:
+        rows = self.rows(chunk)
+        values = values[: rows.stop - rows.start].astype(self.dtype(name))
+        return self._array(name)[rows].write(values)
+
+    def read(self, name: str, chunk: int) -> np.ndarray:
+        """Read a chunk of an array.
 
         Raises:
-            ZooError: if the array is missing, or a chunk of it missing, cut short or altered.
+            ZooError: if the array or the chunk is missing, truncated or altered.
         """
-        rows = slice(0, self.models) if rows is None else rows
-        self.check_chunks(name, range(rows.start // self.chunk, -(-rows.stop // self.chunk)))
-        with _explained(self.path / name, f"read ({_which(rows)})"):
+        self.check_chunks(name, [chunk])
+        rows = self.rows(chunk)
+        with _explained(self.path / name, "read", rows):
             return self._array(name)[rows].read().result()
 
     def check_chunks(self, name: str, chunks: Iterable[int]) -> None:
-        """Compare the files of an array with its form, before room is made for what they hold.
+        """Compare the sizes of files with the array's form, before anything is allocated.
 
         Raises:
-            ZooError: if one is missing, or not as long as its form says.
+            ZooError: if a file is missing, or does not have the size that follows from the form.
         """
         shape, dtype = self.shape(name)[1:], self.dtype(name)
         expected = self.chunk * prod(shape) * dtype.itemsize + _CHECKSUM_BYTES
         for chunk in chunks:
             file = Path(self.path / name / "c" / str(chunk), *["0"] * len(shape))
-            done = f"read ({_which(self.rows(chunk))})"
-            with _explained(self.path / name, done):
+            with _explained(self.path / name, "read", self.rows(chunk)):
                 found = file.stat().st_size if file.exists() else 0
-            if found != expected:
-                state = "damaged" if found else "missing"
-                raise ZooError(
-                    f"{self.path / name} could not be {done}: a chunk is {state}; {_REPAIR} "
-                    f"({found} bytes, expected {expected})"
-                )
+                if found != expected:
+                    state = "Error reading" if found else "is missing"
+                    raise OSError(f"{state}: {found} bytes, expected {expected}")
 
     def status(self) -> np.ndarray:
-        """The status of every model; chunks never written are missing."""
+        """The status of every model; models of chunks that were never written are missing."""
         status = np.zeros(self.models, np.uint8)
-        for rows in map(self.rows, self._marked()):
-            status[rows] = self.read("status", rows)
+        for chunk in self._marked():
+            status[self.rows(chunk)] = self.read("status", chunk)
         return status
 
     def _marked(self) -> list[int]:
-        """Chunks that have a status."""
-        with _explained(self.path / "status", "opened"):
-            self._array("status")
+        """The chunks that have a status."""
+        self.shape("status")  # an altered description is an error
         names = [file.name for file in (self.path / "status" / "c").glob("*")]
         numbers = {int(name) for name in names if name.isdecimal() and len(name) < 19}
         return sorted(number for number in numbers if number < self.num_chunks)
@@ -140,38 +156,25 @@ class Store:
             return tuple(self._array(name).shape)
 
     def dtype(self, name: str) -> np.dtype:
-        """The type of an array's numbers."""
+        """The dtype of an array."""
         with _explained(self.path / name, "opened"):
             return self._array(name).dtype.numpy_dtype
 
-    def forget(self, chunk: int) -> None:
-        """Mark a chunk as missing, before it is written anew."""
-        rows = self.rows(chunk)
-        with _explained(self.path, f"written ({_which(rows)})"):
-            self._write("status", rows, np.zeros(self.chunk)).result()
-
     def damage(self, names: Iterable[str]) -> Iterator[tuple[int, str]]:
-        """Of chunks once finished, what cannot be read, or is not finite though trained."""
+        """Finished chunks that cannot be read, or are not finite though trained; and why."""
         for chunk in self._marked():
-            yield from ((chunk, reason) for reason in self._faults(chunk, names))
-
-    def _faults(self, chunk: int, names: Iterable[str]) -> Iterator[str]:
-        rows = self.rows(chunk)
-        try:
-            status = self.read("status", rows)
-        except ZooError as error:
-            yield str(error)
-            return
-        if np.any(status == Status.MISSING):
-            return
-        for name in names:
-            try:
-                values = self.read(name, rows)
-            except ZooError as error:
-                yield str(error)
-                continue
-            if not np.isfinite(values[status == Status.TRAINED]).all():
-                yield f"{self.path / name}: not finite ({_which(rows)})"
+            status = None
+            for name in ("status", *names):
+                try:
+                    values = self.read(name, chunk)
+                except ZooError as error:
+                    yield chunk, str(error)
+                    values = None
+                status = values if name == "status" else status
+                if status is None or np.any(status == Status.MISSING):
+                    break
+                if values is not None and not np.isfinite(values[status == Status.TRAINED]).all():
+                    yield chunk, f"{self.path / name}: not finite ({_which(self.rows(chunk))})"
 
     def _array(self, name: str) -> Any:
         if name not in self._arrays:
@@ -187,13 +190,11 @@ class Store:
         }
         if name in self._forms:
             shape, dtype = self._forms[name]
+            chunk = {"chunk_shape": [self.chunk, *shape]}
             spec["metadata"] = {
                 "shape": [self.models, *shape],
                 "data_type": dtype,
-                "chunk_grid": {
-                    "name": "regular",
-                    "configuration": {"chunk_shape": [self.chunk, *shape]},
-                },
+                "chunk_grid": {"name": "regular", "configuration": chunk},
                 "chunk_key_encoding": {"name": "default"},
                 "codecs": [
                     {"name": "bytes", "configuration": {"endian": "little"}},
@@ -207,8 +208,10 @@ def _tensorstore() -> Any:
     try:
         import tensorstore
     except ImportError as error:
-        remedy = "run: pip install 'universal-neural-functionals[zoo]'"
-        raise ZooError(f"tensorstore, with which zoos are stored, is missing; {remedy}") from error
+        raise ZooError(
+            "zoos are stored with tensorstore, which is not installed; "
+            "run: pip install 'universal-neural-functionals[lab]'"
+        ) from error
     return tensorstore
 
 
@@ -220,7 +223,7 @@ def read_attributes(path: str | os.PathLike) -> dict[str, Any]:
     """
     file = Path(path) / "zarr.json"
     if not file.is_file():
-        raise ZooError(f"{path}: no zoo here (no file zarr.json); make one with: unf zoo build")
+        raise ZooError(f"{path}: no zoo here; expected a folder with a file zarr.json")
     try:
         return dict(json.loads(file.read_text())["attributes"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -231,38 +234,15 @@ def _which(rows: slice) -> str:
     return f"models {rows.start} to {rows.stop - 1}"
 
 
-class _explained:
-    """Turns a storage engine's errors into messages about the zoo."""
-
-    def __init__(self, path: Path, done: str):
-        self.path, self.done = path, done
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if not isinstance(error, (ValueError, OSError, RuntimeError)) or isinstance(
-            error, ZooError
-        ):
-            return
+@contextmanager
+def _explained(path: Path, done: str, rows: slice | None = None) -> Iterator[None]:
+    """Turn the storage engine's errors into messages about the zoo, with the remedy."""
+    try:
+        yield
+    except ZooError:
+        raise
+    except (ValueError, OSError, RuntimeError) as error:
         text = " ".join(str(error).split("[tensorstore_spec")[0].split())
-        raise ZooError(f"{self.path} could not be {self.done}: {_cause(text)}") from error
-
-
-def _cause(text: str) -> str:
-    """A storage error in plain words, with the remedy."""
-    for sign, words in {
-        "No space left": "the disk is full; free some space, then build again with --resume",
-        "quota exceeded": "the disk quota is used up; free some space, then use --resume",
-        "Permission denied": "permission denied; choose a folder you may write to",
-        "Read-only file system": "the file system is read-only; choose another folder",
-        "NOT_FOUND": f"an array or a chunk is missing; {_REPAIR}",
-        "zarr.json": "its description was altered; restore it, or build again",
-        "PRECONDITION: Error opening": "its description was altered; restore it, or build again",
-        "is missing": f"a chunk is missing; {_REPAIR}",
-        "Digest mismatch": f"a chunk was altered; {_REPAIR}",
-        "Error reading": f"a chunk is damaged; {_REPAIR}",
-    }.items():
-        if sign in text:
-            return f"{words} ({text})"
-    return text
+        cause = next((f"{words} ({text})" for sign, words in _CAUSES.items() if sign in text), text)
+        which = f" ({_which(rows)})" if rows else ""
+        raise ZooError(f"{path} could not be {done}{which}: {cause}") from error

@@ -1,10 +1,9 @@
-"""Datasets: images and text, from prepared arrays, official files or packages."""
+"""Small images and text: built in, from prepared arrays, or from official files."""
 
-from ._catalogue import Entry, catalogue
-from ._images import DATASETS, load_images
-from ._prepare import prepare
-from ._text import TEXTS, UNITS, load_text
-from ._types import DataError, Images, MissingDataError, Text
+from ._catalogue import Entry, catalogue, prepare
+from ._files import DataError, MissingDataError
+from ._images import DATASETS, Images, load_images
+from ._text import TEXTS, UNITS, Text, load_text
 
 __all__ = [
     "DATASETS",

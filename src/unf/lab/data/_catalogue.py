@@ -1,23 +1,24 @@
-"""Which datasets are there, and what is in them."""
+"""Which datasets there are, what is in them, and making prepared files."""
 
-import re
+import os
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from ._find import Folder, data_folder
-from ._images import DATASETS, find_images, load_images
-from ._text import TEXTS, find_text, load_text
-from ._types import DataError, Images, MissingDataError, Text
+import numpy as np
+
+from ._files import DataError, Folder, MissingDataError, data_folder, write_prepared
+from ._images import DATASETS, find_images, read_images
+from ._text import TEXTS, find_text, prepared_name, read_text
 
 
 class Entry(NamedTuple):
     """A dataset in the catalogue.
 
     Attributes:
-        name: of the dataset; of a text also its unit.
+        name: the dataset; for texts also the unit.
         status: whether it can be loaded.
-        path: the file it is read from; none if it is missing, or needs none.
-        note: what is in it, or what is wrong and what to do.
+        path: the file it is read from; None if it is missing or needs no file.
+        note: what is in it, or what is wrong and what to do about it.
     """
 
     name: str
@@ -27,58 +28,67 @@ class Entry(NamedTuple):
 
 
 def catalogue(folder: Folder = None) -> list[Entry]:
-    """Load every dataset, and say what came of it; subwords only where they were prepared.
+    """Load every dataset and describe it; subwords are listed only where they were prepared.
 
     Args:
-        folder: where to look; by default the folder named by the variable UNF_DATA.
+        folder: where to look; by default the folder that the variable UNF_DATA names.
     """
     entries = [_entry(name, folder, None) for name in DATASETS]
     for name in TEXTS:
-        sizes = _prepared_sizes(name, folder)
+        start, where = prepared_name(name, "subwords", 0).removesuffix("0.npz"), data_folder(folder)
+        names = [file.stem.removeprefix(start) for file in where.glob("*.npz")] if where else []
+        sizes = sorted(int(size) for size in names if size.isdecimal())
         entries += [_entry(name, folder, size) for size in (0, *sizes)]
     return entries
 
 
 def _entry(name: str, folder: Folder, subwords: int | None) -> Entry:
-    """One dataset; `subwords` is 0 for a text's bytes, none for images."""
-    said, path = name, None
+    """One dataset; `subwords` is 0 for the bytes of a text, None for images."""
+    unit, path = "subwords" if subwords else "bytes", None
+    title = name if subwords is None else f"{name} {unit}"
     try:
         if subwords is None:
             path = find_images(name, folder)
-            note = _images(load_images(name, folder))
+            x, y, test_x, test_y = read_images(path)
+            shape, classes = "×".join(map(str, x.shape[1:])), len({*y.tolist(), *test_y.tolist()})
+            note = f"{len(x):,} train and {len(test_x):,} test images of {shape}, {classes} classes"
         else:
-            unit = "subwords" if subwords else "bytes"
-            said = f"{name} {unit}"
-            path = find_text(name, folder, unit=unit, vocabulary=subwords)
-            note = _text(load_text(name, folder, unit=unit, vocabulary=subwords))
-    except MissingDataError as error:
-        return Entry(said, "missing", path, str(error))
+            path = find_text(name, folder, unit, subwords)
+            train, heldout, size = read_text(path, unit, subwords)
+            counts = f"{len(train):,} train and {len(heldout):,} held out"
+            note = f"{counts} ({train.dtype}), vocabulary {size:,}"
     except DataError as error:
-        return Entry(said, "damaged", path, str(error))
-    return Entry(said, "found", path, note)
+        missing = isinstance(error, MissingDataError)
+        return Entry(title, "missing" if missing else "damaged", path, str(error))
+    return Entry(title, "found", path, note)
 
 
-def _prepared_sizes(name: str, folder: Folder) -> list[int]:
-    """The vocabularies of which there is a prepared file."""
-    where = data_folder(folder)
-    if where is None:
-        return []
-    pattern = re.compile(rf"{TEXTS[name]}_bpe([1-9]\d*)\.npz")
-    matches = [pattern.fullmatch(path.name) for path in where.glob(f"{TEXTS[name]}_bpe*.npz")]
-    return sorted(int(match[1]) for match in matches if match)
+def prepare(
+    name: str, folder: Folder, out: str | os.PathLike, *, unit: str = "bytes",
+    vocabulary: int = 4096,
+) -> Path:  # fmt: skip
+    """Make a dataset's prepared file from its official files, and return its path.
 
+    Args:
+        name: one of `DATASETS` or `TEXTS`.
+        folder: where the official files are; None is the folder that UNF_DATA names.
+        out: the folder to write to, created if needed.
+        unit: `bytes` or `subwords`, for texts.
+        vocabulary: how many subwords, for texts.
 
-def _images(images: Images) -> str:
-    shape = "×".join(map(str, images.train_x.shape[1:]))
-    classes = len({*images.train_y.tolist(), *images.test_y.tolist()})
-    return (
-        f"{len(images.train_x):,} train and {len(images.test_x):,} test images of {shape}, "
-        f"{classes} classes"
-    )
-
-
-def _text(text: Text) -> str:
-    return (
-        f"{len(text.train):,} train and {len(text.heldout):,} held out ({text.train.dtype}), "
-        f"vocabulary {text.vocabulary:,}"
-    )
+    Raises:
+        DataError: if there is no such dataset, its files are missing or damaged, or it needs none.
+    """
+    if name in TEXTS:
+        file = prepared_name(name, unit, vocabulary)
+        source = find_text(name, folder, unit, vocabulary, prepared=False)
+        arrays = read_text(source, unit, vocabulary)._asdict()
+        arrays["vocabulary"] = np.array(arrays["vocabulary"], np.int32)
+    else:
+        source = find_images(name, folder, prepared=False)
+        files = DATASETS[name]
+        if files is None:
+            raise DataError(f"{name} are part of a package: there is nothing to prepare")
+        file, arrays = files.prepared, read_images(source)._asdict()
+    write_prepared(Path(out) / file, arrays)
+    return Path(out) / file

@@ -1,30 +1,53 @@
-"""Small images with labels: from a folder, or the digits that come with SciKit."""
+"""Small labeled images."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Int, UInt8
 
-from ._cifar import CIFAR10, read_cifar10
-from ._fashion import FASHION_MNIST, read_fashion_mnist
-from ._find import Folder, Official, find
-from ._prepared import read_prepared
-from ._types import DataError, Images, MissingDataError
+from ._files import (
+    DataError,
+    Files,
+    Folder,
+    MissingDataError,
+    find,
+    read_bytes,
+    read_idx,
+    read_prepared,
+)
 
-DATASETS = {
-    "cifar10": "cifar10_16x16.npz",
-    "fashion-mnist": "fashion_mnist_8x8.npz",
+_IDX = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+_IDX_FOLDERS = ("", "fashion-mnist/", "FashionMNIST/raw/")
+_CIFAR = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
+_MAX_CLASSES = 256
+
+DATASETS: dict[str, Files | None] = {
+    "cifar10": Files(
+        "cifar10_16x16.npz",
+        ("cifar-10-batches-bin",),
+        "the folder cifar-10-batches-bin, extracted from cifar-10-binary.tar.gz",
+        "digits",
+    ),
+    "fashion-mnist": Files(
+        "fashion_mnist_8x8.npz",
+        tuple(f"{folder}{_IDX[0]}-ubyte{end}" for folder in _IDX_FOLDERS for end in ("", ".gz")),
+        f"{', '.join(f'{file}-ubyte' for file in _IDX)}, all plain or all .gz, there or in "
+        "fashion-mnist or FashionMNIST/raw",
+        "digits",
+    ),
     "digits": None,
 }
-"""Names, and the files with the arrays train_x, train_y, test_x, test_y; digits need none."""
+"""Names of datasets, and where they are stored; the digits need no file."""
 
-_MOST_CLASSES = 256
 
-_OFFICIAL: dict[str, tuple[Official, Callable[[Path], Images]]] = {
-    "cifar10": (CIFAR10, read_cifar10),
-    "fashion-mnist": (FASHION_MNIST, read_fashion_mnist),
-}
+class Images(NamedTuple):
+    """Images with 8 bits per value, channels last, and their classes."""
+
+    train_x: UInt8[np.ndarray, "train height width channels"]
+    train_y: Int[np.ndarray, " train"]
+    test_x: UInt8[np.ndarray, "test height width channels"]
+    test_y: Int[np.ndarray, " test"]
 
 
 def load_images(name: str, folder: Folder = None) -> Images:
@@ -32,58 +55,83 @@ def load_images(name: str, folder: Folder = None) -> Images:
 
     Args:
         name: one of `DATASETS`.
-        folder: where the prepared file is, or the official files, which are made smaller after
-            reading; by default the folder named by the variable UNF_DATA.
+        folder: where the prepared file is, or the official files, whose images are shrunk; by
+            default the folder that the variable UNF_DATA names.
 
     Raises:
-        DataError: if there is no such dataset or file, or its arrays do not fit together.
+        DataError: if there is no such dataset, or its files are missing or damaged.
     """
-    path = find_images(name, folder)
-    if path is None:
-        return _digits()
-    return _read(path) if path.name == DATASETS[name] else _OFFICIAL[name][1](path)
+    return read_images(find_images(name, folder))
 
 
 def find_images(name: str, folder: Folder = None, *, prepared: bool = True) -> Path | None:
-    """The file that a dataset is read from; none for digits.
-
-    Args:
-        name: one of `DATASETS`.
-        folder: as for `load_images`.
-        prepared: whether the prepared file counts.
-
-    Raises:
-        DataError: if there is no such dataset or file.
-    """
+    """The path that a dataset is read from; None for the digits."""
     if name not in DATASETS:
         raise DataError(f"unknown dataset {name!r}; expected one of {list(DATASETS)}")
-    if name not in _OFFICIAL:
-        return None
-    return find(name, folder, DATASETS[name] if prepared else None, _OFFICIAL[name][0])
+    files = DATASETS[name]
+    return None if files is None else find(name, folder, files, prepared=prepared)
 
 
-def official_images(name: str, folder: Folder) -> Images:
-    """The images made from the official files, whether or not there is a prepared file."""
-    path = find_images(name, folder, prepared=False)
-    return _digits() if path is None else _OFFICIAL[name][1](path)
+def read_images(path: Path | None) -> Images:
+    """The images at a path that `find_images` returned."""
+    if path is None:
+        return _digits()
+    if path.suffix == ".npz":
+        x0, y0, x1, y1 = read_prepared(path, Images._fields)
+    elif path.name == "cifar-10-batches-bin":
+        *train, (x1, y1) = [_cifar_batch(path / file) for file in _CIFAR]
+        x0, y0 = (np.concatenate(part) for part in zip(*train, strict=True))
+    else:
+        names = [path.name.replace(_IDX[0], file) for file in _IDX]
+        x0, y0, x1, y1 = (read_idx(path.with_name(n), 3 if "idx3" in n else 1) for n in names)
+        x0, x1 = (_shrunk(path, x[:, None], 28, 8) for x in (x0, x1))
+    return Images(*_checked(path, "train", x0, y0), *_checked(path, "test", x1, y1))
 
 
-def _read(path: Path) -> Images:
-    train_x, train_y, test_x, test_y = read_prepared(path, Images._fields)
-    for kind, x, y in (("train", train_x, train_y), ("test", test_x, test_y)):
-        right = x.dtype == np.uint8 and y.dtype.kind in "ui" and x.size > 0
-        if not right or x.ndim not in (3, 4) or y.shape != x.shape[:1]:
-            raise DataError(
-                f"{path}: {kind}_x is {x.dtype}{list(x.shape)} and {kind}_y {y.dtype}"
-                f"{list(y.shape)}; expected uint8 [n, height, width(, channels)] and integers [n]"
-            )
-        if y.min() < 0 or y.max() >= _MOST_CLASSES:
-            raise DataError(
-                f"{path}: {kind}_y has classes from {y.min()} to {y.max()}, expected 0 to "
-                f"{_MOST_CLASSES - 1}"
-            )
-    train_x, test_x = (x if x.ndim == 4 else x[..., None] for x in (train_x, test_x))
-    return Images(train_x, train_y.astype(np.int32), test_x, test_y.astype(np.int32))
+def _cifar_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    content = np.frombuffer(read_bytes(path), np.uint8)
+    if content.size % 3073:
+        raise DataError(f"{path}: {content.size} bytes, expected a multiple of 3073; copy it again")
+    records = content.reshape(-1, 3073)  # a label, then 32×32 red, green and blue values
+    return _shrunk(path, records[:, 1:].reshape(-1, 3, 32, 32), 32, 16), records[:, 0]
+
+
+def _shrunk(path: Path, x: np.ndarray, old: int, new: int) -> np.ndarray:
+    """Official images at a smaller size, channels last."""
+    if x.shape[2:] != (old, old):
+        raise DataError(f"{path}: images of {x.shape[2:]}, expected {old}×{old}; copy it again")
+    return np.ascontiguousarray(np.moveaxis(shrink(x, new), 1, -1))
+
+
+def _checked(path: Path, part: str, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Images with a channel axis, and their classes, or an error."""
+    valid = x.dtype == np.uint8 and y.dtype.kind in "ui" and x.size > 0
+    if not valid or x.ndim not in (3, 4) or y.shape != x.shape[:1]:
+        raise DataError(
+            f"{path}: the {part} part has images {x.dtype}{list(x.shape)} and classes {y.dtype}"
+            f"{list(y.shape)}; expected uint8 [n, height, width(, channels)] and integers [n]"
+        )
+    if y.min() < 0 or y.max() >= _MAX_CLASSES:
+        raise DataError(
+            f"{path}: {part} classes from {y.min()} to {y.max()}, expected 0 to {_MAX_CLASSES - 1}"
+        )
+    return x if x.ndim == 4 else x[..., None], y.astype(np.int32)
+
+
+def shrink(
+    images: UInt8[np.ndarray, "*batch n n"], size: int
+) -> UInt8[np.ndarray, "*batch size size"]:
+    """Square images at a smaller size: each new pixel is the mean of the area that it covers.
+
+    >>> shrink(np.array([[0, 2], [4, 4]], np.uint8), 1)
+    array([[3]], dtype=uint8)
+    """
+    old = images.shape[-1]  # in units of 1/(old·size), a new pixel is `old` wide, an old one `size`
+    starts, old_starts = np.arange(size)[:, None] * old, np.arange(old)[None] * size
+    overlaps = np.minimum(starts + old, old_starts + size) - np.maximum(starts, old_starts)
+    weights = np.maximum(overlaps, 0).astype(np.float32)
+    sums = weights @ images.astype(np.float32) @ weights.T  # integers far below 2²⁴, so exact
+    return np.floor(sums / old**2 + 0.5).astype(np.uint8)
 
 
 def _digits() -> Images:
@@ -91,9 +139,9 @@ def _digits() -> Images:
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        remedy = "pip install 'universal-neural-functionals[zoo]'"
         raise MissingDataError(
-            f"the digits come with scikit-learn, not installed; run: {remedy}"
+            "the digits are part of scikit-learn, which is not installed; "
+            "run: pip install 'universal-neural-functionals[lab]'"
         ) from error
     bunch: Any = load_digits()
     x = (bunch.images * 15.9375).astype(np.uint8)[..., None]  # 16 shades

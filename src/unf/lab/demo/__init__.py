@@ -1,42 +1,127 @@
-"""A first job: tell from a network's weights alone how accurate it will be.
+"""A first job: predict from a network's weights alone how accurate it is.
 
-`unf demo` trains small networks on two moons, each with its own learning
-rate, initial scale, number of examples and wrong labels. `InvariantUNF` and `StatNN` learn to
-predict their accuracy from the weights, and are scored on networks that neither has seen.
+`unf demo` trains a zoo of small networks on two moons, each with its own learning rate, initial
+scale, examples and wrong labels. `InvariantUNF` and `StatNN` learn to predict their accuracy from
+the weights, and are scored on networks that neither has seen.
 """
+
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Float, PyTree
 
-from ...spec import WeightSpace
-from ..predict import invariance_gap
-from ._networks import SPEC, TEST_POINTS, Config, train_networks, true_accuracies, two_moons
-from ._predictors import make_splits, score_predictors
-from ._show import Result, draw, table
+from ...models import InvariantUNF, StatNN
+from .._progress import Progress
+from .._scores import kendall_tau, r_squared, summary
+from ..predict import Examples, Training, fit, invariance_gap, predict
+from ..tasks import TwoMoons
+from ..zoos import TwoMoonsZoo, train_in_parts
+from ._show import draw
 
-__all__ = ["TEST_POINTS", "Config", "Result", "run", "two_moons"]
+__all__ = ["Config", "Result", "run"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """How large the demo is; `width` and `steps` are those of the networks."""
+
+    networks: int = 2000
+    width: int = 16
+    steps: int = 300
+    epochs: int = 40
+    repeats: int = 3
+    seed: int = 0
+    out: Path = Path("out")
+
+
+class Score(NamedTuple):
+    """How well a kind of predictor does on the test networks, for each repeat."""
+
+    tau: Float[np.ndarray, " repeats"]
+    r2: Float[np.ndarray, " repeats"]
+    predictions: Float[np.ndarray, "repeats test"]
+
+
+class Result(NamedTuple):
+    """The networks, and how well their accuracy was predicted; the last fifth are for testing."""
+
+    task: TwoMoons
+    params: PyTree
+    accuracies: Float[np.ndarray, " networks"]
+    scores: dict[str, Score]
+    invariance: float
+    picture: Path
+
+    def __str__(self) -> str:
+        score = self.scores["UNF"]
+        lines = [
+            f"on {score.predictions.shape[1]} test networks, mean ± standard error of "
+            f"{len(score.tau)} runs:",
+            f"  {'predictor':10} {'Kendall tau':16} R²",
+            *(f"  {x:10} {summary(s.tau):16} {summary(s.r2)}" for x, s in self.scores.items()),
+            f"reordering hidden neurons changes UNF's predictions by at most {self.invariance:.0e}",
+            f"picture: {self.picture}",
+        ]
+        return "\n".join(lines)
 
 
 def run(config: Config) -> Result:
-    """Do the whole job: prints as it goes, and writes the picture.
+    """Do the whole job, print what comes out, and draw it.
 
     Raises:
         ValueError: if there are too few networks to split and rank.
     """
     if config.networks < 20:
         raise ValueError(f"networks is {config.networks}; expected at least 20")
-    zoo, truth = jax.random.split(jax.random.key(config.seed))
-    params = train_networks(config, key=zoo)
-    accuracies = true_accuracies(params, key=truth)
+    recipe = TwoMoonsZoo(width=config.width, steps=config.steps)
+    keys = jax.random.split(jax.random.key(config.seed), config.networks)
+    total = config.networks * config.steps
+    with Progress(f"training {config.networks:,} networks", total, unit="steps") as progress:
+        trained, _ = train_in_parts(
+            recipe, keys, recipe.batch_sizes[0], at_once=len(keys), on_model_steps=progress.advance
+        )
+    params, accuracies = trained.params, np.asarray(trained.success[:, 0])
     low, middle, high = np.quantile(accuracies, [0.05, 0.5, 0.95])
-    print(f"their accuracy: median {middle:.2f}, nine in ten between {low:.2f} and {high:.2f}")
-    space = WeightSpace.from_spec(SPEC, jax.tree.map(lambda x: x[0], params))
-    splits = make_splits(params, accuracies)
-    scores, models = score_predictors(space, splits, config)
-    print(table(scores, len(splits[2].success)))
-    gap = invariance_gap(models, space, splits[2].weights, seed=config.seed)
-    print(f"reordering hidden neurons changes UNF's predictions by at most {gap:.0e}")
-    result = Result(params, accuracies, scores, gap, config.out / "demo.png")
-    draw(result, key=truth)
-    print(f"picture: {result.picture}")
+    print(f"their accuracy: median {middle:.2f}, 90 % between {low:.2f} and {high:.2f}")
+    space = recipe.task.space
+    train, valid, test = _split(params, accuracies)
+    kinds = {  # sizes and the learning rate were chosen on validation networks
+        "UNF": partial(InvariantUNF, space, 1, 1, mlp_width=128),
+        "StatNN": partial(StatNN, space, 1, 1, mlp_width=128, mlp_layers=3),
+    }
+    training = Training(config.epochs, batch_size=32, learning_rate=3e-3, schedule="cosine")
+    steps = config.epochs * max(len(train.success) // 32, 1)
+    seeds = [config.seed + i for i in range(config.repeats)]
+    scores, models = {}, {}
+    for name, make in kinds.items():
+        with Progress(f"{name}, {config.repeats} runs together", steps, unit="steps") as progress:
+            models[name] = fit(
+                lambda key, make=make: make(key=key), train, valid, training, seeds=seeds,
+                progress=progress,
+            ).models  # fmt: skip
+        predictions = predict(models[name], test.weights)
+        tau = np.array([kendall_tau(p, test.success) for p in predictions])
+        r2 = np.array([r_squared(p, test.success) for p in predictions])
+        scores[name] = Score(tau, r2, predictions)
+    gap = invariance_gap(models["UNF"], space, test.weights, seed=config.seed)
+    result = Result(recipe.task, params, accuracies, scores, gap, config.out / "demo.png")
+    draw(result)
+    print(result)
     return result
+
+
+def _split(params: PyTree, accuracies: Float[np.ndarray, " networks"]) -> list[Examples]:
+    """Three fifths for training, one for validation, one for testing, with leaves standardized.
+
+    A leaf's mean and deviation are two numbers from the training networks, so standardizing
+    respects every permutation.
+    """
+    cuts = [0, 3 * len(accuracies) // 5, 4 * len(accuracies) // 5, len(accuracies)]
+    params = jax.tree.map(lambda x: (x - x[: cuts[1]].mean()) / x[: cuts[1]].std(), params)
+    examples = Examples(params, accuracies)
+    return [jax.tree.map(lambda x, a=a, b=b: x[a:b], examples) for a, b in pairwise(cuts)]

@@ -1,13 +1,11 @@
 """What networks are trained to do: data, a network, its loss."""
 
 from ...meta import Data, Task
-from ._addition import SYMBOLS, Addition, Problems, as_text
-from ._cnn import CNNTask
-from ._images import SmallCNN
-from ._mlp import MLPTask
-from ._rnn import RNNTask
-from ._task import ImageTask, Labelled, TextTask, check_finite
-from ._transformer import TransformerTask
+from ._addition import Addition, Problems, as_text
+from ._images import CNNTask, MLPTask, SmallCNN
+from ._moons import TwoMoons
+from ._task import ImageTask, Labeled, TextTask, check_finite
+from ._text import RNNTask, TransformerTask
 
 TASKS: dict[str, type[Task]] = {
     task.name: task for task in (MLPTask, CNNTask, RNNTask, TransformerTask)
@@ -15,13 +13,12 @@ TASKS: dict[str, type[Task]] = {
 """The paper's tasks for learned optimizers (§4.2), by name."""
 
 __all__ = [
-    "SYMBOLS",
     "TASKS",
     "Addition",
     "CNNTask",
     "Data",
     "ImageTask",
-    "Labelled",
+    "Labeled",
     "MLPTask",
     "Problems",
     "RNNTask",
@@ -29,6 +26,7 @@ __all__ = [
     "Task",
     "TextTask",
     "TransformerTask",
+    "TwoMoons",
     "as_text",
     "check_finite",
 ]

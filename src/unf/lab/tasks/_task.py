@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ...meta import Data, Task
+from ...spec import WeightSpace
 from ..data import DataError, Images, load_images, load_text
 
 
@@ -18,24 +19,34 @@ def check_finite(data: Any, name: str) -> None:
     """Refuse data with NaN or infinity.
 
     Raises:
-        DataError: naming the first array.
+        DataError: naming the first such array.
     """
     for i, leaf in enumerate(jax.tree.leaves(data)):
         if jnp.issubdtype(leaf.dtype, jnp.inexact) and not bool(jnp.isfinite(leaf).all()):
             raise DataError(f"the data of task {name!r} are not finite (array {i})")
 
 
+def check_positive(task: Task, *names: str) -> None:
+    """Refuse fields below 1."""
+    for name in names:
+        if getattr(task, name) < 1:
+            raise ValueError(f"{name} is {getattr(task, name)}; expected at least 1")
+
+
+def make_space(task: Task, spec: PyTree, **sizes: int) -> WeightSpace:
+    """The weight space of a task's networks, from a specification."""
+    params = jax.eval_shape(lambda: task.init(key=jax.random.key(0)))
+    return WeightSpace.from_spec(spec, params, sizes=sizes)
+
+
 def truncated_normal(shape: tuple[int, ...], fan_in: int, *, key: PRNGKeyArray) -> Array:
-    """Weights from a normal cut off at two deviations, with deviation 1/√fan-in before the cut."""
+    """Normal weights with deviation 1/√fan-in, truncated at two deviations."""
     return jax.random.truncated_normal(key, -2, 2, shape, jnp.float32) / sqrt(fan_in)
 
 
-def cross_entropy(
-    logits: Float[Array, "*batch classes"], classes: Int[Array, "*batch"]
-) -> Float[Array, ""]:
-    """Mean negative log-likelihood."""
-    chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), classes[..., None], axis=-1)
-    return -jnp.mean(chosen)
+def zeros(*shape: int) -> Array:
+    """Zeros, in single precision."""
+    return jnp.zeros(shape, jnp.float32)
 
 
 def add(x: Array, bias: Array) -> Array:
@@ -43,8 +54,16 @@ def add(x: Array, bias: Array) -> Array:
     return x + jnp.broadcast_to(bias, x.shape)
 
 
-class Labelled(NamedTuple):
-    """Images with values in [0, 1], or 8-bit ones, and their classes."""
+def cross_entropy(
+    logits: Float[Array, "*batch classes"], classes: Int[Array, "*batch"]
+) -> Float[Array, ""]:
+    """The mean negative log-likelihood."""
+    chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), classes[..., None], axis=-1)
+    return -jnp.mean(chosen)
+
+
+class Labeled(NamedTuple):
+    """Images, with 8 bits per value in data and with values in [0, 1] in batches; and classes."""
 
     images: Array
     classes: Int[Array, " batch"]
@@ -52,32 +71,24 @@ class Labelled(NamedTuple):
 
 @dataclass(frozen=True)
 class ImageTask(Task):
-    """Telling images apart."""
+    """Classifying images. A subclass needs `init` and `loss`."""
 
     dataset: str = "fashion-mnist"
     folder: str | None = None
     batch_size: int = 128
 
-    num_classes: ClassVar[int] = 10
-
     def __post_init__(self):
-        _check_positive(self, "batch_size")
+        check_positive(self, "batch_size")
 
     def data(self) -> Data:
-        """Images with 8 bits a value."""
-        images = self._images
-        largest = int(max(images.train_y.max(), images.test_y.max()))
-        if largest >= self.num_classes:
-            raise DataError(
-                f"{self.dataset} has classes up to {largest}; expected {self.num_classes} of them"
-            )
-        parts = (images.train_x, images.train_y), (images.test_x, images.test_y)
-        return Data(*(Labelled(jnp.asarray(x), jnp.asarray(y)) for x, y in parts))
+        """All images, with 8 bits per value."""
+        x, y, test_x, test_y = map(jnp.asarray, self._images)
+        return Data(Labeled(x, y), Labeled(test_x, test_y))
 
-    def batch(self, examples: Labelled, *, key: PRNGKeyArray) -> Labelled:
-        """Images with values in [0, 1]."""
+    def batch(self, examples: Labeled, *, key: PRNGKeyArray) -> Labeled:
+        """Random images."""
         index = jax.random.randint(key, (self.batch_size,), 0, len(examples.classes))
-        return Labelled(examples.images[index].astype(jnp.float32) / 255, examples.classes[index])
+        return scaled(Labeled(examples.images[index], examples.classes[index]))
 
     @cached_property
     def shape(self) -> tuple[int, int, int]:
@@ -86,13 +97,23 @@ class ImageTask(Task):
         return height, width, channels
 
     @cached_property
+    def num_classes(self) -> int:
+        """How many classes there are."""
+        return 1 + int(max(self._images.train_y.max(), self._images.test_y.max()))
+
+    @cached_property
     def _images(self) -> Images:
         return load_images(self.dataset, self.folder)
 
 
+def scaled(batch: Labeled) -> Labeled:
+    """Images with values in [0, 1]."""
+    return batch._replace(images=batch.images.astype(jnp.float32) / 255)
+
+
 @dataclass(frozen=True)
 class TextTask(Task):
-    """Predicting the next symbol of a text."""
+    """Predicting the next symbol of a text. A subclass needs `init` and `logits`."""
 
     dataset: str = "lm1b"
     folder: str | None = None
@@ -102,7 +123,7 @@ class TextTask(Task):
     unit: ClassVar[str] = "bytes"
 
     def __post_init__(self):
-        _check_positive(self, "batch_size", "length")
+        check_positive(self, "batch_size", "length")
 
     def data(self) -> Data:
         """The text as one stream of symbols."""
@@ -116,17 +137,17 @@ class TextTask(Task):
         return Data(jnp.asarray(text.train), jnp.asarray(text.heldout))
 
     def batch(self, examples: Array, *, key: PRNGKeyArray) -> Int[Array, "batch symbols"]:
-        """Windows at random places, one symbol longer than what is read."""
+        """Windows at random places, one symbol longer than what the network reads."""
         starts = jax.random.randint(key, (self.batch_size, 1), 0, len(examples) - self.length)
         return examples[starts + jnp.arange(self.length + 1)[None]].astype(jnp.int32)
 
     def loss(self, params: PyTree, batch: Int[Array, "batch symbols"]) -> Float[Array, ""]:
-        """Of every symbol, given those before it in the window."""
+        """The mean cross entropy of each symbol, given those before it in the window."""
         return cross_entropy(self.logits(params, batch[:, :-1]), batch[:, 1:])
 
     @abstractmethod
     def logits(self, params: PyTree, symbols: Int[Array, "batch length"]) -> Array:
-        """Scores of the next symbol at every place."""
+        """Scores of the next symbol at every position."""
 
     @cached_property
     def num_symbols(self) -> int:
@@ -136,9 +157,3 @@ class TextTask(Task):
     @cached_property
     def _text(self) -> Any:
         return load_text(self.dataset, self.folder, unit=self.unit)
-
-
-def _check_positive(task: Task, *names: str) -> None:
-    for name in names:
-        if getattr(task, name) < 1:
-            raise ValueError(f"{name} is {getattr(task, name)}; expected at least 1")

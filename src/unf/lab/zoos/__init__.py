@@ -3,12 +3,19 @@
 zoo = unf.lab.zoos.build(unf.lab.zoos.TinyRNN(hidden=16), "out/zoo", models=256)
 """
 
-from .._option import option
 from ._build import build
-from ._recipe import Choices, Recipe, log_uniform
-from ._recipes import RECIPES, SmallCNNZoo, TinyRNN, recipe_of
+from ._recipe import (
+    RECIPES,
+    Choices,
+    Recipe,
+    SmallCNNZoo,
+    TinyRNN,
+    TwoMoonsZoo,
+    log_uniform,
+    recipe_of,
+)
 from ._show import draw, sample_sums
-from ._train import Trained, train_chunk
+from ._train import Trained, train_chunk, train_in_parts
 
 __all__ = [
     "RECIPES",
@@ -17,11 +24,12 @@ __all__ = [
     "SmallCNNZoo",
     "TinyRNN",
     "Trained",
+    "TwoMoonsZoo",
     "build",
     "draw",
     "log_uniform",
-    "option",
     "recipe_of",
     "sample_sums",
     "train_chunk",
+    "train_in_parts",
 ]

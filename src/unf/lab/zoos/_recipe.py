@@ -1,24 +1,26 @@
-"""What a zoo is made of: a task, and how its networks differ."""
+"""Recipes of zoos: a task, and how the settings of its networks are drawn."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from ...spec import WeightSpace
-from .._option import option
+from ...zoo import Zoo, ZooError
+from ..tasks import Addition, SmallCNN, Task, TwoMoons
+from ..tasks._moons import POOL
 
 Choices = Mapping[str, Array]
-"""What was drawn for one network: scalars, `learning_rate` among them."""
+"""The settings that were drawn for one network: scalars by name."""
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """How the networks of a zoo are drawn, trained and measured.
+class Recipe(ABC):
+    """A task, and how the settings of its networks are drawn.
 
     Networks are trained with Adam, each at its own learning rate, in chunks that share a batch
     size. A new kind of zoo is a subclass: a frozen dataclass whose fields are its options.
@@ -26,61 +28,205 @@ class Recipe:
 
     name: ClassVar[str]
 
-    steps: int = option(3000, "training steps of each network")
-    batch_sizes: tuple[int, ...] = option((64, 128, 256), "batch sizes, each equally often")
-    min_learning_rate: float = option(1e-4, "the learning rate is log-uniform from here")
-    max_learning_rate: float = option(1e-2, "to here")
+    steps: int = 3000
+    """Training steps of each network."""
+    batch_sizes: tuple[int, ...] = (64, 128, 256)
+    """Batch sizes; each is used equally often."""
+    min_learning_rate: float = 1e-4
+    """Lower end of the learning rates, which are log-uniform."""
+    max_learning_rate: float = 1e-2
+    """Upper end of the learning rates."""
 
     def __post_init__(self):
         if self.steps < 0:
             raise ValueError(f"steps is {self.steps}; expected 0 or more")
         if not self.batch_sizes or min(self.batch_sizes) < 1:
             raise ValueError(f"batch_sizes is {self.batch_sizes}; expected positive numbers")
-        if not 0 < self.min_learning_rate <= self.max_learning_rate:
-            raise ValueError(
-                f"learning rates from {self.min_learning_rate} to {self.max_learning_rate}; "
-                "expected 0 < min_learning_rate <= max_learning_rate"
-            )
+        self._check_ranges("learning_rate")
 
-    def resolved(self, like: Mapping[str, Any] | None = None) -> "Recipe":
-        """The recipe with what depends on the machine settled, or as in another's options."""
-        return self
+    def _check_ranges(self, *names: str) -> None:
+        for name in names:
+            low, high = getattr(self, f"min_{name}"), getattr(self, f"max_{name}")
+            if not 0 < low <= high:
+                raise ValueError(
+                    f"{name} from {low} to {high}; expected 0 < min_{name} <= max_{name}"
+                )
 
     @property
     @abstractmethod
-    def space(self) -> WeightSpace:
-        """The weight space of the networks."""
-
-    def data(self) -> PyTree:
-        """Arrays that training and measuring need, put on the device once; none by default."""
-        return ()
+    def task(self) -> Task:
+        """What the networks learn; it has a field `batch_size` and a method `measure`."""
 
     def draw(self, *, key: PRNGKeyArray) -> Choices:
-        """Draw how one network is trained."""
+        """Draw the settings of one network.
+
+        `learning_rate` and `weight_decay` are the optimizer's; others are fields of the task,
+        which get the drawn values.
+        """
         return {"learning_rate": log_uniform(self.min_learning_rate, self.max_learning_rate, key)}
 
-    @abstractmethod
-    def init(self, choices: Choices, *, key: PRNGKeyArray) -> PyTree:
-        """A network's first weights."""
-
-    @abstractmethod
-    def batch(self, choices: Choices, data: PyTree, size: int, *, key: PRNGKeyArray) -> PyTree:
-        """A batch to train on."""
-
-    @abstractmethod
-    def loss(
-        self, params: PyTree, batch: PyTree, choices: Choices, *, key: PRNGKeyArray
-    ) -> Float[Array, ""]:
-        """What training lowers."""
-
-    @abstractmethod
-    def measure(
-        self, params: PyTree, data: PyTree, *, repeat: int, key: PRNGKeyArray
-    ) -> dict[str, Float[Array, ""]]:
-        """`success`, between 0 and 1, and `loss`, on fresh data; repeats are independent."""
+    def resolved(self, like: Mapping[str, Any] | None = None) -> "Recipe":
+        """The recipe with its automatic options chosen for this machine, or as in a stored zoo."""
+        return self
 
 
 def log_uniform(low: float, high: float, key: PRNGKeyArray) -> Float[Array, ""]:
     """A number whose logarithm is uniform."""
     logs = jnp.log(jnp.array([low, high], jnp.float32))
     return jnp.exp(jax.random.uniform(key, (), jnp.float32, logs[0], logs[1]))
+
+
+@dataclass(frozen=True)
+class TinyRNN(Recipe):
+    """The Tiny RNN Zoo (§4.1): recurrent networks that have learned to add, more or less."""
+
+    name: ClassVar[str] = "tiny-rnn"
+
+    hidden: int = 128
+    """Size of the recurrent state."""
+    digits: int = 5
+    """Operands have 1 to this many digits."""
+    problems: int = 10_000
+    """Problems in each of the two measurements."""
+    dtype: str = "auto"
+    """Type of activations; auto is bfloat16 on accelerators, else float32."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.task  # checks the other options  # noqa: B018
+
+    @cached_property
+    def task(self) -> Addition:
+        """Addition."""
+        dtype = "float32" if self.dtype == "auto" else self.dtype
+        return Addition(
+            digits=self.digits, hidden=self.hidden, num_measured=self.problems, dtype=dtype
+        )
+
+    def resolved(self, like: Mapping[str, Any] | None = None) -> "TinyRNN":
+        """With the dtype that is fast on this machine, or that a stored zoo has."""
+        fast = "float32" if jax.default_backend() == "cpu" else "bfloat16"
+        dtype = (like or {}).get("dtype", fast)
+        return replace(self, dtype=dtype) if self.dtype == "auto" else self
+
+
+@dataclass(frozen=True)
+class SmallCNNZoo(Recipe):
+    """Small image classifiers, after the Small CNN Zoo of Unterthiner et al. (2020)."""
+
+    name: ClassVar[str] = "small-cnn"
+
+    min_learning_rate: float = 5e-4
+    """Lower end of the learning rates, which are log-uniform."""
+    max_learning_rate: float = 5e-2
+    """Upper end of the learning rates."""
+    dataset: str = "digits"
+    """One of cifar10, fashion-mnist and digits."""
+    data_folder: str = ""
+    """Folder of the dataset's files; by default the one that UNF_DATA names."""
+    channels: int = 16
+    """Channels of each of the three convolutions."""
+    min_scale: float = 0.1
+    """Lower end of the initial scales, which are log-uniform multiples of 1/√fan-in."""
+    max_scale: float = 3.0
+    """Upper end of the initial scales."""
+    max_dropout: float = 0.7
+    """Upper end of the dropout rates, which are uniform from 0."""
+    min_weight_decay: float = 1e-8
+    """Lower end of the weight decays, which are log-uniform."""
+    max_weight_decay: float = 1e-2
+    """Upper end of the weight decays."""
+    data_fractions: tuple[float, ...] = (0.1, 0.25, 0.5, 1.0)
+    """Fractions of the data to train on."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        self._check_ranges("scale", "weight_decay")
+        if not 0 <= self.max_dropout < 1:
+            raise ValueError(f"max_dropout is {self.max_dropout}; expected 0 <= max_dropout < 1")
+        if not self.data_fractions or not all(0 < f <= 1 for f in self.data_fractions):
+            raise ValueError(f"data_fractions is {self.data_fractions}; expected 0 < fraction <= 1")
+        self.task  # checks the other options  # noqa: B018
+
+    @cached_property
+    def task(self) -> SmallCNN:
+        """Classifying the dataset's images."""
+        return SmallCNN(self.dataset, self.data_folder or None, channels=self.channels)
+
+    def draw(self, *, key: PRNGKeyArray) -> Choices:
+        """Learning rate, initial scale, dropout, weight decay, and the fraction of the data."""
+        keys = jax.random.split(key, 5)
+        fractions = jnp.array(self.data_fractions, jnp.float32)
+        return {
+            **super().draw(key=keys[0]),
+            "initial_scale": log_uniform(self.min_scale, self.max_scale, keys[1]),
+            "dropout": self.max_dropout * jax.random.uniform(keys[2], (), jnp.float32),
+            "weight_decay": log_uniform(self.min_weight_decay, self.max_weight_decay, keys[3]),
+            "data_fraction": jax.random.choice(keys[4], fractions),
+        }
+
+
+@dataclass(frozen=True)
+class TwoMoonsZoo(Recipe):
+    """Networks of 65 weights on two moons, with few or many examples, some of them mislabeled."""
+
+    name: ClassVar[str] = "two-moons"
+
+    steps: int = 300
+    """Training steps of each network."""
+    batch_sizes: tuple[int, ...] = (32,)
+    """Batch sizes; each is used equally often."""
+    min_learning_rate: float = 3e-4
+    """Lower end of the learning rates, which are log-uniform."""
+    max_learning_rate: float = 5e-2
+    """Upper end of the learning rates."""
+    width: int = 16
+    """Hidden neurons."""
+    max_label_noise: float = 0.2
+    """Upper end of the fractions of wrong labels, which are uniform from 0."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not 0 <= self.max_label_noise <= 0.5:
+            raise ValueError(f"max_label_noise is {self.max_label_noise}; expected 0 to 0.5")
+        self.task  # checks the other options  # noqa: B018
+
+    @cached_property
+    def task(self) -> TwoMoons:
+        """Telling two moons apart."""
+        return TwoMoons(width=self.width)
+
+    def draw(self, *, key: PRNGKeyArray) -> Choices:
+        """Learning rate, initial scale, which and how many examples, and how many are wrong."""
+        keys = jax.random.split(key, 5)
+        return {
+            **super().draw(key=keys[0]),
+            "initial_scale": log_uniform(0.35, 2.0, keys[1]),
+            "num_examples": log_uniform(16, 256, keys[2]),
+            "first_example": jax.random.randint(keys[3], (), 0, POOL).astype(jnp.float32),
+            "label_noise": self.max_label_noise * jax.random.uniform(keys[4], (), jnp.float32),
+        }
+
+
+RECIPES: dict[str, type[Recipe]] = {
+    recipe.name: recipe for recipe in (TinyRNN, SmallCNNZoo, TwoMoonsZoo)
+}
+"""Kinds of zoos by name."""
+
+
+def recipe_of(zoo: Zoo) -> Recipe:
+    """The recipe that a zoo was built with.
+
+    Raises:
+        ZooError: if the kind of zoo or one of its options is unknown or invalid.
+    """
+    if zoo.kind not in RECIPES:
+        raise ZooError(f"{zoo.path}: unknown kind of zoo {zoo.kind!r}; expected {list(RECIPES)}")
+    try:
+        options: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in zoo.config.items()
+        }
+        return RECIPES[zoo.kind](**options)
+    except (TypeError, ValueError) as error:
+        raise ZooError(f"{zoo.path}: invalid options of a {zoo.kind} zoo: {error}") from error

@@ -6,10 +6,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from ...zoo._errors import ZooError
-from ...zoo._zoo import Zoo
+from ...zoo import Zoo, ZooError
 from ..tasks import as_text
-from ._recipes import TinyRNN, recipe_of
+from ._recipe import TinyRNN, recipe_of
 
 
 def draw(zoo: Zoo, path: str | os.PathLike) -> None:

@@ -1,5 +1,7 @@
 """Training many networks at once: one compiled function for a whole chunk of models."""
 
+import copy
+import dataclasses
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -13,7 +15,11 @@ from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, PyTree
 from ..._devices import local_mesh, memory_reason, out_of_memory
 from ...zoo import ZooError
 from ...zoo._zoo import REPEATS
+from ..tasks import Data, Task
 from ._recipe import Choices, Recipe
+
+OPTIMIZER = ("learning_rate", "weight_decay")
+"""Settings of Adam; all others are the task's."""
 
 
 class Trained(NamedTuple):
@@ -39,19 +45,20 @@ def train_chunk(
     recipe: Recipe,
     keys: Key[Array, " models"],
     batch_size: int,
-    data: PyTree = (),
+    data: Data | None = None,
     *,
     on_steps: Callable[[int], None] = lambda steps: None,
 ) -> Trained:
-    """Train and measure the networks of these keys, spread over all devices of this process.
+    """Train and measure the networks of these keys, sharded across this process's devices.
 
     Args:
         recipe: what to train.
-        keys: one for each network; it alone decides how that network turns out.
-        batch_size: of all of them.
-        data: what `recipe.data()` returned.
-        on_steps: called with a number of steps once they are done.
+        keys: one for each network, which determines it completely.
+        batch_size: the batch size of all networks.
+        data: the data of the recipe's task; by default they are loaded.
+        on_steps: called with a number of steps when these are finished.
     """
+    data = recipe.task.data() if data is None else data
     begin, advance, finish = _compiled(recipe, batch_size)
     sharding = NamedSharding(local_mesh(len(keys), "models"), PartitionSpec("models"))
     runs = begin(jax.device_put(keys, sharding))
@@ -59,11 +66,11 @@ def train_chunk(
     waiting: list[tuple[Array, int]] = []
     for first in range(0, recipe.steps, at_once):
         steps = min(at_once, recipe.steps - first)
-        runs, done = advance(runs, data, first, steps)
+        runs, done = advance(runs, data.train, first, steps)
         waiting.append((done, steps))
         if len(waiting) > 1:  # one dispatch ahead, so that the device never waits
             _wait(waiting.pop(0), on_steps)
-    trained = finish(runs, data)
+    trained = finish(runs, data.heldout)
     for entry in waiting:
         _wait(entry, on_steps)
     return trained
@@ -73,14 +80,14 @@ def train_in_parts(
     recipe: Recipe,
     keys: Key[Array, " models"],
     batch_size: int,
-    data: PyTree = (),
+    data: Data | None = None,
     *,
     at_once: int,
     on_model_steps: Callable[[int], None] = lambda count: None,
 ) -> tuple[Trained, int]:
-    """Train at most `at_once` networks at a time, and half as many if there is no memory for it.
+    """Train at most `at_once` networks at a time, and half as many whenever memory runs out.
 
-    Returns the networks, and how many at a time there was room for.
+    Returns the networks, and how many fit in memory at a time.
     """
     while True:
         parts = [keys[first : first + at_once] for first in range(0, len(keys), at_once)]
@@ -92,7 +99,7 @@ def train_in_parts(
                 )
                 for part in parts
             ]  # fmt: skip
-            if len(trained) == 1:  # without memory to measure them, waiting tells
+            if len(trained) == 1:  # measuring may run out of memory too, which shows here
                 return jax.block_until_ready(trained[0]), at_once
             trained = jax.device_get(trained)
             return jax.tree.map(lambda *each: jnp.concatenate(each), *trained), at_once
@@ -113,48 +120,72 @@ def _wait(entry: tuple[Array, int], on_steps: Callable[[int], None]) -> None:
     on_steps(steps)
 
 
+def _with_settings(task: Task, settings: Choices | dict[str, int]) -> Task:
+    """The task with other values of some fields, which may be traced.
+
+    A shallow copy keeps what the task has loaded, and does not check values that are traced.
+    """
+    fields = {field.name for field in dataclasses.fields(task)}
+    task = copy.copy(task)
+    for name, value in settings.items():
+        if name not in fields:
+            raise ZooError(
+                f"the setting {name!r} is not a field of {type(task).__name__}; "
+                f"expected {sorted(OPTIMIZER)} or one of {sorted(fields)}"
+            )
+        object.__setattr__(task, name, value)
+    return task
+
+
 @lru_cache(maxsize=8)
 def _compiled(recipe: Recipe, batch_size: int) -> tuple[Callable, Callable, Callable]:
     """Functions on a chunk of models: begin, advance by some steps, finish."""
     adam = optax.scale_by_adam()
 
+    def task_of(choices: Choices) -> Task:
+        drawn = {name: value for name, value in choices.items() if name not in OPTIMIZER}
+        return _with_settings(recipe.task, {"batch_size": batch_size, **drawn})
+
     def begin(key: PRNGKeyArray) -> _Run:
         draw_key, init_key, _, _ = jax.random.split(key, 4)
         choices = recipe.draw(key=draw_key)
-        params = recipe.init(choices, key=init_key)
+        params = task_of(choices).init(key=init_key)
         return _Run(params, adam.init(params), choices, key)
 
-    def step(run: _Run, data: PyTree, index: Array) -> _Run:
+    def step(run: _Run, examples: PyTree, index: Array) -> _Run:
         _, _, train_key, _ = jax.random.split(run.key, 4)
-        batch_key, loss_key = jax.random.split(jax.random.fold_in(train_key, index))
-        batch = recipe.batch(run.choices, data, batch_size, key=batch_key)
-        gradient = jax.grad(recipe.loss)(run.params, batch, run.choices, key=loss_key)
+        task = task_of(run.choices)
+        batch = task.batch(examples, key=jax.random.fold_in(train_key, index))
+        gradient = jax.grad(task.loss)(run.params, batch)
         updates, moments = adam.update(gradient, run.moments)
         rate, decay = run.choices["learning_rate"], run.choices.get("weight_decay", 0.0)
         params = jax.tree.map(lambda p, u: p - rate * (u + decay * p), run.params, updates)
         return run._replace(params=params, moments=moments)
 
     @partial(jax.jit, static_argnums=3, donate_argnums=0)
-    def advance(runs: _Run, data: PyTree, first: Any, steps: int) -> tuple[_Run, Array]:
+    def advance(runs: _Run, examples: PyTree, first: Any, steps: int) -> tuple[_Run, Array]:
         def body(runs: _Run, index: Array) -> tuple[_Run, None]:
-            return jax.vmap(step, (0, None, None))(runs, data, index), None
+            return jax.vmap(step, (0, None, None))(runs, examples, index), None
 
         runs, _ = jax.lax.scan(body, runs, first + jnp.arange(steps))
         return runs, jnp.asarray(first + steps)
 
-    def finish(run: _Run, data: PyTree) -> Trained:
+    def finish(run: _Run, examples: PyTree) -> Trained:
+        """Each measurement has its own part of the held-out examples, and its own key."""
         _, _, _, measure_key = jax.random.split(run.key, 4)
-        measured = [
-            recipe.measure(run.params, data, repeat=i, key=jax.random.fold_in(measure_key, i))
-            for i in range(REPEATS)
-        ]
+        measured = []
+        for i in range(REPEATS):
+            part = jax.tree.map(lambda x, i=i: _part(x, i), examples)
+            key = jax.random.fold_in(measure_key, i)
+            measured.append(task_of(run.choices).measure(run.params, part, key=key))
         success, loss = (jnp.stack([m[name] for m in measured]) for name in ("success", "loss"))
         flat = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(run.params)]
         finite = jnp.all(jnp.stack(flat)) & jnp.all(jnp.isfinite(loss))
         return Trained(run.params, run.choices, success, loss, finite)
 
-    return (
-        jax.jit(jax.vmap(begin)),
-        advance,
-        jax.jit(jax.vmap(finish, (0, None))),
-    )
+    return jax.jit(jax.vmap(begin)), advance, jax.jit(jax.vmap(finish, (0, None)))
+
+
+def _part(x: Array, index: int) -> Array:
+    size = len(x) // REPEATS
+    return x[index * size : (index + 1) * size]
