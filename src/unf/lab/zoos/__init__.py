@@ -3,7 +3,6 @@
 zoo = unf.lab.zoos.build(unf.lab.zoos.TinyRNN(hidden=16), "out/zoo", models=256)
 """
 
-from .._option import option
 from ._build import build
 from ._recipe import Choices, Recipe, log_uniform
 from ._recipes import RECIPES, SmallCNNZoo, TinyRNN, recipe_of
@@ -20,7 +19,6 @@ __all__ = [
     "build",
     "draw",
     "log_uniform",
-    "option",
     "recipe_of",
     "sample_sums",
     "train_chunk",

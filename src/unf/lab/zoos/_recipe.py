@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ...spec import WeightSpace
-from .._option import option
 
 Choices = Mapping[str, Array]
 """What was drawn for one network: scalars, `learning_rate` among them."""
@@ -26,10 +25,14 @@ class Recipe:
 
     name: ClassVar[str]
 
-    steps: int = option(3000, "training steps of each network")
-    batch_sizes: tuple[int, ...] = option((64, 128, 256), "batch sizes, each equally often")
-    min_learning_rate: float = option(1e-4, "the learning rate is log-uniform from here")
-    max_learning_rate: float = option(1e-2, "to here")
+    steps: int = 3000
+    """Training steps of each network."""
+    batch_sizes: tuple[int, ...] = (64, 128, 256)
+    """Batch sizes; each is used equally often."""
+    min_learning_rate: float = 1e-4
+    """The smallest learning rate; it is drawn log-uniformly."""
+    max_learning_rate: float = 1e-2
+    """The largest learning rate."""
 
     def __post_init__(self):
         if self.steps < 0:

@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import tyro
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from ...spec import WeightSpace
 from ...zoo import Zoo, ZooError
-from .._option import option
 from ..data import load_images
 from ..tasks import Addition, Labelled, Problems, SmallCNN
 from ._recipe import Choices, Recipe, log_uniform
@@ -25,10 +25,14 @@ class TinyRNN(Recipe):
 
     name: ClassVar[str] = "tiny-rnn"
 
-    hidden: int = option(128, "size of the recurrent state")
-    digits: int = option(5, "operands have 1 to this many digits")
-    problems: int = option(10_000, "problems of each of the two measurements")
-    dtype: str = option("auto", "of activations; auto: bfloat16 on accelerators, else float32")
+    hidden: int = 128
+    """Size of the recurrent state."""
+    digits: int = 5
+    """The largest number of digits of an operand."""
+    problems: int = 10_000
+    """Addition problems in each of the two measurements."""
+    dtype: str = "auto"
+    """Dtype of activations; auto: bfloat16 on accelerators, float32 elsewhere."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -84,22 +88,28 @@ class SmallCNNZoo(Recipe):
 
     name: ClassVar[str] = "small-cnn"
 
-    min_learning_rate: float = option(5e-4, "the learning rate is log-uniform from here")
-    max_learning_rate: float = option(5e-2, "to here")
-    dataset: str = option("digits", "cifar10, fashion-mnist or digits")
-    data_folder: str = option(
-        "",
-        "where the dataset's file is; else the variable UNF_DATA",
-        names=("--data-folder", "--data"),
-        metavar="DIR",
-    )
-    channels: int = option(16, "channels of each of the three convolutions")
-    min_scale: float = option(0.1, "initial weights are log-uniform multiples of 1/√fan-in, from")
-    max_scale: float = option(3.0, "to")
-    max_dropout: float = option(0.7, "the dropout rate is uniform up to here")
-    min_weight_decay: float = option(1e-8, "weight decay is log-uniform from here")
-    max_weight_decay: float = option(1e-2, "to here")
-    data_fractions: tuple[float, ...] = option((0.1, 0.25, 0.5, 1.0), "fractions trained on")
+    min_learning_rate: float = 5e-4
+    """The smallest learning rate; it is drawn log-uniformly."""
+    max_learning_rate: float = 5e-2
+    """The largest learning rate."""
+    dataset: str = "digits"
+    """The dataset: cifar10, fashion-mnist or digits."""
+    data_folder: Annotated[str, tyro.conf.arg(aliases=("--data",), metavar="DIR")] = ""
+    """Folder with the dataset; the variable UNF_DATA by default."""
+    channels: int = 16
+    """Channels of each of the three convolutions."""
+    min_scale: float = 0.1
+    """The smallest scale of initial weights, as a multiple of 1/√fan-in; drawn log-uniformly."""
+    max_scale: float = 3.0
+    """The largest scale of initial weights."""
+    max_dropout: float = 0.7
+    """The largest dropout rate; it is drawn uniformly."""
+    min_weight_decay: float = 1e-8
+    """The smallest weight decay; it is drawn log-uniformly."""
+    max_weight_decay: float = 1e-2
+    """The largest weight decay."""
+    data_fractions: tuple[float, ...] = (0.1, 0.25, 0.5, 1.0)
+    """Fractions of the training data; each network is trained on one of them."""
 
     def __post_init__(self):
         super().__post_init__()
