@@ -66,7 +66,7 @@ def test_too_few_networks_are_refused():
 def test_missing_extra_names_the_remedy(monkeypatch, capsys):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert main(["demo"]) == 1
-    assert "pip install 'universal-neural-functionals[plots]'" in capsys.readouterr().err
+    assert "pip install 'universal-neural-functionals[lab]'" in capsys.readouterr().err
 
 
 def test_numbers_that_do_not_serve(capsys):

@@ -9,7 +9,7 @@ from .._version import __version__
 
 
 def provenance() -> dict[str, str]:
-    """What to write beside a result."""
+    """Versions, machine and date, to store with a result."""
     return {
         "unf": __version__,
         "jax": jax.__version__,

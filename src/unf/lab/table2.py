@@ -8,6 +8,7 @@ from ..basis import count_terms
 from ..optim import init_theta
 from ..spec import WeightSpace
 from ..testing import spaces
+from ._progress import Progress
 
 PAPER = {
     "MLP on FashionMNIST": (3_783, 2_788, 3_783),
@@ -41,28 +42,36 @@ class Row:
     true_unf: int
 
 
-def run() -> list[Row]:
-    """Make every optimizer and count."""
-    windows = (-1, -2, -3, -4)
-    cnn = spaces.paper_cnn(corrected=True)
-    rows = [
-        (spaces.paper_mlp(), _size("nfn", spaces.paper_mlp()), spaces.mlp(64, 32, 10).relax()),
-        (spaces.paper_cnn(), _size("nfn", cnn, spatial=windows, head_bias=False), cnn),
+def run(*, show_progress: bool = False) -> list[Row]:
+    """Make every optimizer and count.
+
+    Args:
+        show_progress: show progress on standard error.
+    """
+    cnn, windows = spaces.paper_cnn(corrected=True), (-1, -2, -3, -4)
+    cases: list[tuple[WeightSpace, tuple[WeightSpace, dict] | None, WeightSpace]] = [
+        (spaces.paper_mlp(), (spaces.paper_mlp(), {}), spaces.mlp(64, 32, 10).relax()),
+        (spaces.paper_cnn(), (cnn, {"spatial": windows, "head_bias": False}), cnn),
         (spaces.paper_rnn(), None, spaces.paper_rnn()),
         (spaces.paper_transformer(), None, spaces.transformer().relax()),
     ]
-    return [
-        Row(
-            task,
-            count_terms(paper),
-            _size("unf", paper),
-            _size("deepset"),
-            nfn,
-            count_terms(true),
-            _size("unf", true),
-        )
-        for task, (paper, nfn, true) in zip(PAPER, rows, strict=True)
-    ]
+    rows = []
+    with Progress("making every optimizer", len(cases), show=show_progress) as progress:
+        for task, (paper, nfn, true) in zip(PAPER, cases, strict=True):
+            progress.advance(0, task)
+            rows.append(
+                Row(
+                    task,
+                    count_terms(paper),
+                    _size("unf", paper),
+                    _size("deepset"),
+                    nfn and _size("nfn", nfn[0], **nfn[1]),
+                    count_terms(true),
+                    _size("unf", true),
+                )
+            )
+            progress.advance()
+    return rows
 
 
 def as_text(rows: list[Row]) -> str:

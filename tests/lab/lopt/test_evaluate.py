@@ -198,7 +198,7 @@ def test_an_optimizer_of_another_task_is_refused(tmp_path, capsys, monkeypatch):
 
 def test_reproduce_table_2(capsys, monkeypatch):
     rows = [table2.Row(task, 0, *sizes, 0, 0) for task, sizes in table2.PAPER.items()]
-    monkeypatch.setattr(table2, "run", lambda: rows)  # made by the test above
+    monkeypatch.setattr(table2, "run", lambda **_: rows)  # made by the test above
     assert main(["reproduce", "table2"]) == 0
     assert "| CNN on CIFAR-10 | 7,369 | 2,788 | 41,603 |" in capsys.readouterr().out
 

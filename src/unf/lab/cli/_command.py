@@ -1,171 +1,242 @@
-"""Commands are dataclasses: their fields are the options.
+"""Commands are frozen dataclasses: their fields are options, on the command line and in files.
 
-A field's metadata may say how the option looks: `help`, `choices`, `metavar`, `names` (flags
-instead of its own), `positional`, `bare` (its value where only the flag is given), `passing`
-(a matter of this one call, like `--quiet`: not part of the configuration). A field that is
-itself a dataclass is a group of options; its metadata has a `title`.
+`tyro` reads the types, the defaults and the comments of the fields. A field that is itself a
+dataclass is a group of options, and a table in a file.
 """
 
 import dataclasses
+import json
+import re
+import tomllib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
-C = TypeVar("C", bound="Command")
+from tyro.conf import Positional, arg
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+from ..._files import write_whole
+from .._progress import say
+from .._provenance import provenance
+
+_OURS = b"# unf "
+"""How a configuration begins that was written here, and may be written again."""
+_NOT_STORED = ("config", "json", "open", "overwrite", "processes", "quiet", "repair", "resume")
+"""Options that say how a run is started or watched, not what it does."""
+_OTHER_NAMES = {"folder": "data", "sizes": "split"}
+"""Options that are named differently from the library's arguments."""
 
 
-class OptionError(Exception):
-    """An option has a value that does not serve."""
-
-
-class UsageError(Exception):
-    """An option that is needed was not given."""
+class CommandError(Exception):
+    """A command cannot run with these options: what is wrong, and the remedy."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command(ABC):
-    """What somebody asks for. The docstring's first line is its help."""
+    """What somebody asks for. The docstring is shown by `--help`, with its examples."""
 
-    examples: ClassVar[str] = ""
-    results_are_a_file: ClassVar[bool] = False
+    # A TOML file with values for options, such as the one beside results; flags override it.
+    config: Annotated[Path | None, arg(metavar="FILE")] = None
 
     @abstractmethod
-    def run(self) -> int:
-        """Do it; returns the exit code."""
+    def run(self) -> int | None:
+        """Do it; returns an exit code, or None for 0."""
 
     @classmethod
-    def presets(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Defaults that follow from the options given, such as those of `--small`."""
+    def presets(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Groups whose defaults follow from other options, such as `--small`."""
         return {}
 
-    def results(self) -> Path | None:
-        """The folder that gets results, or the file; the configuration is written beside them."""
+    def record(self) -> Path | None:
+        """The file for the full configuration of this run, if it makes results."""
         return None
 
     def settled(self) -> "Command":
-        """This command with what it left open: what was found here, once it has run."""
+        """This command after it has run, with the values it found where none were given."""
         return self
 
 
-@dataclass(frozen=True)
-class Option:
-    """One option of a command.
+@dataclass(frozen=True, kw_only=True)
+class Job(Command):
+    """A command that makes results, which takes a while."""
 
-    Attributes:
-        field: of the command, or of its group.
-        kind: the type of one value.
-        several: whether there may be many.
-        group: the command's field that it belongs to, if any.
+    quiet: bool = False  # Show no progress.
+    json: bool = False  # Print JSON, for scripts.
+
+    @property
+    @abstractmethod
+    def results(self) -> Path:
+        """Where the results go."""
+
+    def record(self) -> Path:
+        """In the folder of the results."""
+        return self.results / "config.toml"
+
+
+Data = Annotated[Path | None, arg(aliases=("--data-folder",), metavar="DIR")]
+File = Annotated[Path | None, arg(metavar="FILE")]
+Folder = Annotated[Path | None, arg(metavar="DIR")]
+REGISTRY = ConstructorRegistry()
+"""Types that we read differently from tyro."""
+
+
+@REGISTRY.primitive_rule
+def _comma_separated(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    """Read `tuple[int, ...]` from one word, `32,64,128`; positional arguments stay several."""
+    if get_origin(info.type) is not tuple or Positional in info.markers:
+        return None
+    kind: Any = get_args(info.type)[0]
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=f"{kind.__name__.upper()},…",
+        instance_from_str=lambda words: tuple(kind(x) for x in words[0].split(",") if x),
+        is_instance=lambda x: isinstance(x, tuple),
+        str_from_instance=lambda x: [",".join(map(str, x))],
+    )
+
+
+def one_of(names: Sequence[str]) -> PrimitiveConstructorSpec[str]:
+    """An annotation of text that is one of several names."""
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=f"{{{','.join(names)}}}",
+        instance_from_str=lambda words: words[0],
+        is_instance=lambda x: x in names,
+        str_from_instance=lambda x: [x],
+        choices=tuple(names),
+    )
+
+
+def options_of(kind: Any) -> dict[str, dataclasses.Field]:
+    """All fields of a command, those of its groups too, by name."""
+    plain = get_origin(kind) or kind
+    hints, found = get_type_hints(plain), {}
+    for field in dataclasses.fields(plain):
+        hint = get_args(kind)[0] if isinstance(hints[field.name], TypeVar) else hints[field.name]
+        found |= options_of(hint) if dataclasses.is_dataclass(hint) else {field.name: field}
+    return found
+
+
+def with_flags(text: str, names: Container[str]) -> str:
+    """Name options where a message of the library names arguments.
+
+    >>> with_flags("choose fewer pairs= or pass overwrite=True", {"pairs", "overwrite"})
+    'choose fewer --pairs or pass --overwrite'
     """
 
-    field: dataclasses.Field
-    kind: type
-    several: bool
-    group: dataclasses.Field | None = None
+    def flag(found: re.Match[str]) -> str:
+        name = _OTHER_NAMES.get(found[1], found[1])
+        value = "" if found[2] in ("", "True") else f" {found[2]}"
+        return f"--{name.replace('_', '-')}{value}" if name in names else found[0]
 
-    @property
-    def name(self) -> str:
-        """The field's name, which is also the key in a configuration."""
-        return self.field.name
-
-    @property
-    def required(self) -> bool:
-        """Whether it has no default."""
-        return self.field.default is MISSING and self.field.default_factory is MISSING
-
-    @property
-    def shown(self) -> str:
-        """Its name as people type it."""
-        about = self.field.metadata
-        if about.get("positional"):
-            return about.get("metavar", self.name.upper())
-        return about.get("names", (f"--{self.name.replace('_', '-')}",))[0]
-
-    def read(self, text: str) -> Any:
-        """The value that is meant by a word of the command line."""
-        if self.several and not self.field.metadata.get("positional"):
-            return tuple(self.kind(part) for part in text.split(","))
-        return self.kind(text)
-
-    def accept(self, value: Any) -> Any:
-        """The value that is meant by one of a configuration file.
-
-        Raises:
-            OptionError: if it has another type.
-        """
-        stored = {float: (int, float), Path: (str,)}.get(self.kind, (self.kind,))
-        values = value if self.several and isinstance(value, list) else [value]
-        fits = [isinstance(x, stored) and (isinstance(x, bool) == (bool in stored)) for x in values]
-        if not all(fits) or self.several != isinstance(value, list):
-            kind = f"a list of {self.kind.__name__}" if self.several else self.kind.__name__
-            raise OptionError(f"{self.name} is {value!r}; expected {kind}")
-        made = tuple(self.kind(x) for x in values)
-        choices = self.field.metadata.get("choices", made)
-        if not set(made) <= set(choices):
-            raise OptionError(f"{self.name} is {value!r}; expected one of {list(choices)}")
-        return made if self.several else made[0]
+    return re.sub(r"(?<![\w/.-])([a-z_]+)=(\w*)", flag, text)
 
 
-def group(title: str) -> Any:
-    """A field whose type is a dataclass of options."""
-    return dataclasses.field(metadata={"title": title})
+def print_json(value: Any) -> None:
+    """Print one JSON value on standard output, for scripts."""
+    print(json.dumps(value, indent=1))
 
 
-def options_of(command: type[Command]) -> list[Option]:
-    """All options, those of groups too, in the order in which they are written.
-
-    >>> @dataclass(frozen=True, kw_only=True)
-    ... class Greet(Command):
-    ...     names: tuple[str, ...] = ("world",)
-    ...     def run(self): return 0
-    >>> [(o.shown, o.kind.__name__, o.several) for o in options_of(Greet)]
-    [('--names', 'str', True)]
-    """
-    return list(_options(command, None))
-
-
-def _options(kind: type, within: dataclasses.Field | None):
-    hints = get_type_hints(kind)
-    for field in dataclasses.fields(kind):
-        hint = hints[field.name]
-        if dataclasses.is_dataclass(hint):
-            yield from _options(hint, field)  # type: ignore[arg-type]
-        elif field.init:
-            yield Option(field, *_value_type(hint), within)
-
-
-def _value_type(hint: Any) -> tuple[type, bool]:
-    """The type of one value, and whether there may be several."""
-    if get_origin(hint) in (Union, UnionType):
-        (hint,) = [part for part in get_args(hint) if part is not NoneType]
-    if get_origin(hint) is tuple:
-        return get_args(hint)[0], True
-    return hint, False
-
-
-def make(command: type[C], given: Mapping[str, Any]) -> C:
-    """The command with the options given, and defaults for the others.
+def read_configuration(path: Path, name: str, kind: Any) -> dict[str, Any]:
+    """The options in a file, for one command; those of a group may be in its table.
 
     Raises:
-        UsageError: if one is missing.
-        OptionError: if one has a value that does not serve.
+        CommandError: if the file is missing, not TOML, for another command, or has other options.
     """
-    options = options_of(command)
-    missing = [o.shown for o in options if o.required and o.name not in given]
-    if missing:
-        raise UsageError(f"the following arguments are required: {', '.join(missing)}")
-    values = {**command.presets(given), **given}
-    hints, fields = get_type_hints(command), {}
     try:
-        for field in dataclasses.fields(command):
-            within = [o.name for o in options if o.group is field and o.name in values]
-            if dataclasses.is_dataclass(hints[field.name]):
-                fields[field.name] = hints[field.name](**{name: values[name] for name in within})
-            elif field.name in values:
-                fields[field.name] = values[field.name]
-        return command(**fields)
-    except ValueError as error:
-        raise OptionError(str(error)) from error
+        content = tomllib.loads(path.read_bytes().decode())
+    except (OSError, ValueError, RecursionError) as error:
+        raise CommandError(f"--config {path}: cannot be read ({error})") from error
+    if (found := content.pop("command", name)) != name:
+        raise CommandError(
+            f"--config {path}: for another command; run: unf {found} --config {path}"
+        )
+    known, values = options_of(kind), {}
+    groups = {field.name for field in dataclasses.fields(get_origin(kind) or kind)} - {*known}
+    for key, value in content.items():
+        values |= value if key in groups and isinstance(value, dict) else {key: value}
+    values = {key.replace("-", "_"): value for key, value in values.items()}
+    for key, value in values.items():
+        if key not in known:
+            has = ", ".join(known)
+            raise CommandError(f"--config {path}: unf {name} has no option {key!r}; it has {has}")
+        if isinstance(value, bool) != isinstance(known[key].default, bool):
+            raise CommandError(f"--config {path}: {key} is {value!r}, which has the wrong type")
+    return values
+
+
+def as_words(values: Mapping[str, Any]) -> list[str]:
+    """Options from a file as the words of a command line.
+
+    >>> as_words({"steps": 3, "small": False, "batch_sizes": [1, 2]})
+    ['--steps=3', '--no-small', '--batch-sizes=1,2']
+    """
+    words = []
+    for key, value in values.items():
+        flag = key.replace("_", "-")
+        text = ",".join(map(str, value)) if isinstance(value, list) else value
+        on = f"--{flag}" if value is True else f"--{flag}={text}"
+        words.append(f"--no-{flag}" if value is False else on)
+    return words
+
+
+@contextmanager
+def recorded(command: Command, name: str) -> Iterator[None]:
+    """Write the configuration of a command that runs beside its results.
+
+    A new folder has it from the start, so that a run that is killed can be resumed; a command
+    that refuses to run leaves nothing behind. Files that people wrote themselves stay.
+    """
+    path = command.record()
+    if path is None:
+        yield
+        return
+    folder = path.parent
+    new = path.name == "config.toml" and not folder.exists()
+    if new:
+        folder.mkdir(parents=True)
+        write_whole(path, as_toml(command, name, path))
+    try:
+        yield
+    except Exception:
+        if new and folder.exists() and list(folder.iterdir()) == [path]:
+            path.unlink()
+            folder.rmdir()
+        raise
+    if path.exists() and not path.read_bytes().startswith(_OURS):
+        say(f"{path} was not written by unf and is left as it is")
+    elif folder.exists():
+        write_whole(path, as_toml(command.settled(), name, path))
+
+
+def as_toml(command: Command, name: str, path: Path) -> str:
+    """The full configuration of a run, with versions and date."""
+    origin = ", ".join(f"{key} {value}" for key, value in provenance().items())
+    again = f"unf {name} --config {_toml(path)} --out OTHER"
+    lines, tables = [f"# {origin}", f"# Repeat with: {again}", f"command = {_toml(name)}"], []
+    for key, value in _stored(command):
+        if dataclasses.is_dataclass(value):
+            tables += ["", f"[{key}]", *(f"{k} = {_toml(v)}" for k, v in _stored(value))]
+        else:
+            lines.append(f"{key} = {_toml(value)}")
+    return "\n".join([*lines, *tables]) + "\n"
+
+
+def _stored(options: Any) -> Iterator[tuple[str, Any]]:
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if value is not None and field.name not in _NOT_STORED:
+            yield field.name, value
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, Path):
+        return _toml(str(value.absolute()))  # so that it is found from anywhere
+    if isinstance(value, str):  # JSON's strings are TOML's, but for one character
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return str(value).lower() if isinstance(value, bool) else repr(value)

@@ -3,18 +3,17 @@
 import dataclasses
 import json
 import os
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from tyro.conf import Positional, arg
 
 from ..._devices import is_first
 from ..._files import write_whole
-from ...optim import KINDS, Theta, learned_optimizer, load, origin, trained
-from .._option import option
-from .._progress import Progress
-from ..data import DataError
+from ...optim import KINDS, Theta, learned_optimizer, load, origin
+from .._progress import Progress, say
 from ..lopt import (
     GRIDS,
     OPTIMIZER,
@@ -32,87 +31,70 @@ from ..lopt import (
     meta_train,
 )
 from ..tasks import TASKS, Task
-from ._command import Command, OptionError, group
-from ._data import FOLDER
+from ._command import Command, CommandError, Data, File, Folder, Job, one_of, print_json
 from ._processes import Processes
-from ._shared import INTERRUPTED, print_json, require
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOptions:
-    """Which task, and on which data."""
+    """A task and its data."""
 
-    task: str = option(help="what networks learn", choices=tuple(TASKS))
-    dataset: str = option("auto", "auto: the paper's; a built-in one if no folder is named")
-    data: Path | None = option(None, "by default what UNF_DATA names", names=FOLDER, metavar="DIR")
-    batch_size: int | None = option(None, "by default the paper's")
-    dtype: str | None = option(None, "of convolutions; by default bfloat16 on accelerators")
-    vocabulary: int | None = option(None, "subwords; by default 4096")
+    task: Annotated[str, one_of(tuple(TASKS))]  # What the networks learn.
+    # auto: the paper's dataset, or a built-in one if no folder is named.
+    dataset: str = "auto"
+    data: Data = None  # Folder with datasets; the variable UNF_DATA by default.
+    batch_size: int | None = None  # The paper's by default.
+    dtype: str | None = None  # Of convolutions; bfloat16 on accelerators by default.
+    vocabulary: int | None = None  # Number of subwords; 4096 by default.
 
-    def settled(self) -> "TaskOptions":
-        """With what the task is made of here."""
-        task, _ = self._make()
-        folder = os.environ.get("UNF_DATA")
-        fields = {field.name for field in dataclasses.fields(task)}
-        known = {
-            name: getattr(task, name)
-            for name in ("dataset", "batch_size", "dtype", "vocabulary")
-            if name in fields
-        }
-        return dataclasses.replace(
-            self, data=self.data or (Path(folder) if folder else None), **known
+    def make(self) -> tuple[Any, str]:
+        """The task, and a text about its data."""
+        given = {name: getattr(self, name) for name in ("batch_size", "dtype", "vocabulary")}
+        return make_task(
+            self.task,
+            dataset=self.dataset,
+            folder=self.data and str(self.data),
+            **{name: value for name, value in given.items() if value is not None},
         )
 
-    def make(self) -> Any:
-        """The task; says on standard error which data it has."""
-        task, about = self._make()
-        print(about, file=sys.stderr)
-        return task
-
-    def _make(self) -> tuple[Any, str]:
-        given = {name: getattr(self, name) for name in ("batch_size", "dtype", "vocabulary")}
-        try:
-            return make_task(
-                self.task,
-                dataset=self.dataset,
-                folder=self.data and str(self.data),
-                **{name: value for name, value in given.items() if value is not None},
-            )
-        except DataError:
-            raise
-        except ValueError as error:
-            raise OptionError(str(error)) from error
+    def settled(self) -> "TaskOptions":
+        """With the data and the sizes that the task has here."""
+        task, _ = self.make()
+        names = ("dataset", "batch_size", "dtype", "vocabulary")
+        found = {name: getattr(task, name) for name in names if hasattr(task, name)}
+        folder = os.environ.get("UNF_DATA")
+        return dataclasses.replace(
+            self, data=self.data or (Path(folder) if folder else None), **found
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train(Command):
-    """Meta-train an optimizer."""
+class Train(Job):
+    """Meta-train an optimizer.
 
-    examples = """\
-  unf lopt train --task mlp --optimizer unf --small             (two CPU cores, a minute)
-  unf lopt train --task mlp --optimizer unf --data DIR          (a GPU)
-  unf lopt train --task mlp --optimizer unf --data DIR --resume
-"""
-    setting: TaskOptions = group("the task")
-    optimizer: str = option(help="kind of f", choices=tuple(KINDS))
-    small: bool = option(False, "a small version, for CPUs")
-    seed: int = option(0, "of everything random")
-    resume: bool = option(False, "go on from a checkpoint", passing=True)
-    checkpoint_seconds: float = option(60.0, "between checkpoints")
-    tensorboard: bool = option(False, "write metrics for it too")
-    out: Path | None = option(
-        None, "for results; by default out/lopt/TASK-OPTIMIZER", metavar="DIR"
-    )
-    json: bool = option(False, "for scripts", passing=True)
-    quiet: bool = option(False, "show no progress", passing=True)
-    training: MetaTraining = group("meta-training (defaults: the paper's, or those of --small)")
-    processes: Processes = group("several processes")
+    Examples:
+        unf lopt train --task mlp --optimizer unf --small             (two CPU cores, a minute)
+        unf lopt train --task mlp --optimizer unf --data DIR          (a GPU)
+        unf lopt train --task mlp --optimizer unf --data DIR --resume
+    """
+
+    setting: TaskOptions  # The task and its data.
+    optimizer: Annotated[str, one_of(tuple(KINDS))]  # The kind of learned optimizer.
+    out: Folder = None  # For results; out/lopt/TASK-OPTIMIZER by default.
+    small: bool = False  # A small version, for CPUs.
+    seed: int = 0  # Seed of all random numbers.
+    resume: bool = False  # Continue from the last checkpoint.
+    checkpoint_seconds: float = 60.0  # Time between checkpoints.
+    tensorboard: bool = False  # Write metrics for TensorBoard too.
+    training: MetaTraining
+    processes: Processes
 
     @classmethod
-    def presets(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The settings of `--small`."""
-        return dataclasses.asdict(SMALL) if given.get("small") else {}
+    def presets(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The meta-training of `--small`, or the paper's."""
+        return {"training": SMALL if given.get("small") else MetaTraining()}
 
+    @property
     def results(self) -> Path:
         """The folder of the optimizer."""
         name = f"{self.setting.task}-{self.optimizer}" + ("-small" if self.small else "")
@@ -122,68 +104,55 @@ class Train(Command):
         """With the data that were found."""
         return dataclasses.replace(self, setting=self.setting.settled())
 
-    def run(self) -> int:
-        """Meta-train, then train fresh networks with what came of it."""
-        task, out = self.setting.make(), self.results()
-        pace = Pace(self.training)
-        board = _tensorboard(out) if self.tensorboard else lambda row: None
-
-        def watch(row: Row) -> None:
-            pace(row)
-            board(row)
-
-        try:
-            theta = meta_train(
-                task,
-                self.optimizer,
-                out,
-                self.training,
-                seed=self.seed,
-                resume=self.resume,
-                seconds_between_checkpoints=self.checkpoint_seconds,
-                on_metrics=watch,
-                show_progress=not self.quiet,
-            )
-        except KeyboardInterrupt:
-            print(f"\nstopped; go on with --resume (results so far in {out})", file=sys.stderr)
-            return INTERRUPTED
+    def run(self) -> None:
+        """Meta-train, then train fresh networks with the result."""
+        (task, about), pace = self.setting.make(), Pace(self.training)
+        say(about)
+        watchers = [pace, _tensorboard(self.results)] if self.tensorboard else [pace]
+        theta = meta_train(
+            task,
+            self.optimizer,
+            self.results,
+            self.training,
+            seed=self.seed,
+            resume=self.resume,
+            seconds_between_checkpoints=self.checkpoint_seconds,
+            on_metrics=lambda row: [watch(row) for watch in watchers] and None,
+            show_progress=not self.quiet,
+        )
         if is_first():
             self._tell(task, theta, pace)
-        return 0
 
     def _tell(self, task: Task, theta: Theta, pace: Pace) -> None:
         """Compare the optimizer with the one that meta-training began with."""
-        steps, data = self.training.horizon or task.horizon, task.data()
+        steps, data, losses = self.training.horizon or task.horizon, task.data(), []
         start = first_theta(task, self.optimizer, self.training, seed=self.seed)
-        losses = []
         with Progress("fresh networks, before and after", 2, show=not self.quiet) as progress:
             for x in (start, theta):
                 curves = evaluate(task, data, learned_optimizer, x, seeds=range(5), horizon=steps)
                 losses.append(float(curves.last.mean()))
-                progress.advance(1)
-        before, after = losses
-        file = self.results() / OPTIMIZER
+                progress.advance()
+        file = self.results / OPTIMIZER
         if self.json:
-            found = {"loss_before": before, "loss_after": after, "horizon": steps}
+            found = {"loss_before": losses[0], "loss_after": losses[1], "horizon": steps}
             rate = {"trajectory_steps_per_second": pace.rate}
             print_json({**found, **rate, "optimizer": str(file)})
             return
         print(f"loss of 5 fresh networks over the last tenth of {steps} steps:")
-        print(f"  {before:.4f} with the optimizer that meta-training began with")
-        print(f"  {after:.4f} with the one it ended with")
+        print(f"  {losses[0]:.4f} with the optimizer that meta-training began with")
+        print(f"  {losses[1]:.4f} with the one it ended with")
         if pace.rate:
             print(f"{pace.rate:,.0f} trajectory-steps/s, the median over calls")
         print(f"{file}: {theta}")
 
 
-def _tensorboard(out: Path) -> Any:
+def _tensorboard(out: Path) -> Callable[[Row], None]:
     """Writes rows of metrics; the first one makes the file, so that a refused run leaves none."""
-    require(["tensorboardX"], "tensorboard")
-    writers: list[Any] = []
+    from tensorboardX import SummaryWriter
+
+    writers: list[SummaryWriter] = []
 
     def write(row: Row) -> None:
-        from tensorboardX import SummaryWriter
-
         if not writers:
             writers.append(SummaryWriter(str(out / "tensorboard")))
         for name, value in row.items():
@@ -195,122 +164,100 @@ def _tensorboard(out: Path) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Eval(Command):
-    """Train fresh networks with learned optimizers, and with tuned hand-made ones."""
+class Eval(Job):
+    """Train fresh networks with learned optimizers, and with tuned baselines.
 
-    examples = """\
-  unf lopt eval --task mlp out/lopt/mlp-unf out/lopt/mlp-sgdm --out out/mlp.json
-"""
-    results_are_a_file = True
-    optimizers: tuple[str, ...] = option(
-        (), f"folder of a meta-training, file, or one of {', '.join(trained())}",
-        positional=True, metavar="OPTIMIZER",
-    )  # fmt: skip
-    setting: TaskOptions = group("the task")
-    seeds: int = option(5, "networks to train with each")
-    horizon: int = option(0, "steps; 0: the paper's")
-    baselines: tuple[str, ...] = option(tuple(GRIDS), "tuned by grid; none: leave them out")
-    out: Path | None = option(None, "by default out/TASK.json", metavar="FILE")
-    json: bool = option(False, "for scripts", passing=True)
-    quiet: bool = option(False, "show no progress", passing=True)
+    An OPTIMIZER is the folder of a meta-training, a file, or the name of a shipped optimizer.
 
-    def __post_init__(self):
-        unknown = [name for name in self._baselines if name not in GRIDS]
-        if unknown:
-            raise ValueError(
-                f"unknown baselines {unknown}; expected some of {list(GRIDS)}, or none"
-            )
-        if self.seeds < 1 or self.horizon < 0:
-            raise ValueError(
-                f"--seeds is {self.seeds} and --horizon {self.horizon}; expected at least 1 and 0"
-            )
-        if not self.optimizers and not self._baselines:
-            raise ValueError("nothing to evaluate: name optimizers, or baselines")
+    Examples:
+        unf lopt eval --task mlp out/lopt/mlp-unf out/lopt/mlp-sgdm --out out/mlp.json
+        unf lopt eval --task mlp unf-mlp-fashion-mnist --baselines adam --data DIR
+    """
+
+    # Learned optimizers to evaluate.
+    optimizers: Annotated[Positional[tuple[str, ...]], arg(metavar="OPTIMIZER")] = ()
+    setting: TaskOptions  # The task and its data.
+    seeds: int = 5  # How many networks to train with each optimizer.
+    horizon: int = 0  # Steps of training; 0: the paper's.
+    baselines: tuple[str, ...] = tuple(GRIDS)  # Tuned on a grid; none: leave them out.
+    out: File = None  # The comparison; out/TASK.json by default.
 
     @property
-    def _baselines(self) -> list[str]:
-        return [name for name in self.baselines if name and name != "none"]
-
     def results(self) -> Path:
-        """The comparison's file."""
+        """The file of the comparison."""
         return self.out or Path("out") / f"{self.setting.task}.json"
+
+    def record(self) -> Path:
+        """Beside the comparison."""
+        return self.results.with_name(f"{self.results.name}.config.toml")
 
     def settled(self) -> "Eval":
         """With the data that were found."""
         return dataclasses.replace(self, setting=self.setting.settled())
 
-    def run(self) -> int:
+    def run(self) -> None:
         """Train, write the comparison, print a table."""
-        task, out = self.setting.make(), self.results()
-        thetas, notes = _load(self.optimizers, task)
-        try:
-            comparison = compare(
-                task,
-                thetas,
-                horizon=self.horizon or None,
-                seeds=range(self.seeds),
-                baselines=self._baselines,
-                notes=notes,
-                show_progress=not self.quiet,
+        baselines = [name for name in self.baselines if name != "none"]
+        unknown = [name for name in baselines if name not in GRIDS]
+        if unknown:
+            raise CommandError(f"unknown baselines {unknown}; expected some of {list(GRIDS)}")
+        if self.seeds < 1 or self.horizon < 0 or not (baselines or self.optimizers):
+            raise CommandError(
+                f"--seeds is {self.seeds} and --horizon {self.horizon}, with "
+                f"{len(self.optimizers)} optimizers and {len(baselines)} baselines; expected at "
+                "least 1 and 0, and something to evaluate"
             )
-        except ValueError as error:
-            raise OptionError(str(error)) from error
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(out, comparison.to_json())
-        if self.json:
-            print_json(json.loads(comparison.to_json()))
-        else:
-            print(f"{comparison}\n{out}")
-        return 0
+        task, about = self.setting.make()
+        say(about)
+        thetas, notes = _load(self.optimizers, task)
+        comparison = compare(
+            task,
+            thetas,
+            horizon=self.horizon or None,
+            seeds=range(self.seeds),
+            baselines=baselines,
+            notes=notes,
+            show_progress=not self.quiet,
+        )
+        text = comparison.to_json()
+        self.results.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(self.results, text)
+        print_json(json.loads(text)) if self.json else print(f"{comparison}\n{self.results}")
 
 
 def _load(names: tuple[str, ...], task: Task) -> tuple[dict[str, Theta], dict[str, dict]]:
-    """Optimizers, and what to note of each: by kind, or by where they are if kinds repeat."""
-    thetas, notes = {}, {}
-    for name in names:
-        path = Path(name) / OPTIMIZER if Path(name).is_dir() else name
-        try:
-            thetas[name], about = load(path, space=task.space.relax()), origin(path)
-        except ValueError as error:
-            raise OptionError(str(error)) from error
-        steps = about.get("trained_steps")
-        notes[name] = {} if steps is None else {"meta-steps": steps}
+    """Optimizers and notes on each, by kind, or by where they are if kinds repeat."""
+    paths = {name: Path(name) / OPTIMIZER if Path(name).is_dir() else name for name in names}
+    thetas = {name: load(path, space=task.space.relax()) for name, path in paths.items()}
     kinds = [theta.kind for theta in thetas.values()]
-    if len(set(kinds)) < len(kinds):
-        return thetas, notes
-    return (
-        dict(zip(kinds, thetas.values(), strict=True)),
-        dict(zip(kinds, notes.values(), strict=True)),
-    )
+    unique = len(set(kinds)) == len(kinds)
+    found, notes = {}, {}
+    for name, theta in thetas.items():
+        key, steps = theta.kind if unique else name, origin(paths[name]).get("trained_steps")
+        found[key], notes[key] = theta, {} if steps is None else {"meta-steps": steps}
+    return found, notes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plot(Command):
-    """Draw curves."""
+    """Draw the curves of comparisons, with a panel for each task.
 
-    examples = "  unf lopt plot out/mlp.json\n"
-    files: tuple[Path, ...] = option(
-        help="from unf lopt eval; a panel for each task", positional=True, metavar="FILE"
-    )
-    out: Path = option(Path("out/lopt.png"), "the picture", metavar="FILE")
+    Examples:
+        unf lopt plot out/mlp.json
+        unf lopt plot out/mlp.json out/cnn.json --out out/both.png
+    """
 
-    def run(self) -> int:
+    files: Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE")]  # From unf lopt eval.
+    out: Annotated[Path, arg(metavar="FILE")] = Path("out/lopt.png")  # The picture.
+
+    def run(self) -> None:
         """Draw, and print where the picture is."""
-        require(["matplotlib"], "plots")
         comparisons = []
         for file in self.files:
             try:
                 comparisons.append(Comparison.from_json(file.read_text()))
             except ValueError as error:
-                raise OptionError(f"{file}: {error}") from error
+                raise CommandError(f"{file}: {error}") from error
         self.out.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            draw_comparisons(join(comparisons), self.out)
-        except ValueError as error:
-            raise OptionError(str(error)) from error
+        draw_comparisons(join(comparisons), self.out)
         print(self.out)
-        return 0
-
-
-FAMILIES = {"lopt": "meta-train, evaluate and draw learned optimizers"}
-COMMANDS: dict[str, type[Command]] = {"lopt train": Train, "lopt eval": Eval, "lopt plot": Plot}

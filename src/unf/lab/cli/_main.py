@@ -1,124 +1,189 @@
-"""Choosing a command, and turning errors people can mend into messages."""
+"""From the words of a command line to a command that runs, or a message that says why not."""
 
-import sys
-from collections.abc import Sequence
-from typing import Any
+import dataclasses
+import inspect
+import os
+import traceback
+from contextlib import nullcontext
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
+import tyro
+
+from ..._devices import is_first
 from ..._version import __version__
-from ...spec import SpecError
-from ...zoo import ZooError
-from ..data import DataError
-from ..lopt import MetaError
-from ..predict import PredictError
-from ..report import ReportError
-from . import (
-    _completion,
-    _cost,
-    _data,
-    _demo,
-    _doctor,
-    _lopt,
-    _predict,
-    _report,
-    _reproduce,
-    _spec,
-    _zoo,
+from .._progress import say
+from ..zoos import RECIPES
+from . import _experiments, _installation, _lopt, _network, _zoos
+from ._command import (
+    REGISTRY,
+    Command,
+    CommandError,
+    as_words,
+    options_of,
+    read_configuration,
+    recorded,
+    with_flags,
 )
-from ._command import Command, OptionError, UsageError, make, options_of
-from ._configuration import read_configuration
-from ._load import TargetError
-from ._parser import Parser, make_parser
-from ._processes import run_job
-from ._shared import INTERRUPTED, MissingExtra
+from ._processes import CHILD, INTERRUPTED, run_child, supervise
 
-_MODULES = (
-    _demo, _spec, _cost, _data, _zoo, _predict, _lopt, _reproduce, _report, _doctor, _completion,
-)  # fmt: skip
-COMMANDS: dict[str, type[Command]] = {
-    name: command for module in _MODULES for name, command in module.COMMANDS.items()
+COMMANDS: dict[str, Any] = {
+    "demo": _experiments.Demo,
+    "spec": _network.Spec,
+    "cost": _network.Cost,
+    "data prepare": _installation.Prepare,
+    "data info": _installation.DataInfo,
+    **{f"zoo build {name}": _zoos.Build[kind] for name, kind in RECIPES.items()},
+    "zoo info": _zoos.Info,
+    "zoo plot": _zoos.Plot,
+    "predict train": _zoos.Train,
+    "predict apply": _zoos.Apply,
+    "lopt train": _lopt.Train,
+    "lopt eval": _lopt.Eval,
+    "lopt plot": _lopt.Plot,
+    "reproduce table1": _experiments.Table1,
+    "reproduce table2": _experiments.Table2,
+    "reproduce figure2": _experiments.Figure2,
+    "report": _experiments.Report,
+    "doctor": _installation.Doctor,
 }
 """Every command, by the words that call it."""
-MENDABLE = (
-    DataError,
-    MetaError,
-    MissingExtra,
-    OptionError,
-    OSError,
-    PredictError,
-    ReportError,
-    SpecError,
-    TargetError,
-    ZooError,
-)
-"""Errors whose message is all that is needed; others keep their traceback."""
-_EPILOG = """\
-Every command has --help with examples, and --config FILE for its options. What takes long shows
-its progress on standard error. Zoos, predictors and meta-trainings can be stopped, and go on with
---resume; unf reproduce goes on when it is called again.
+_FAMILIES = {
+    "": f"""Networks that read, edit and optimize the weights of other networks (unf {__version__}).
 
-exit codes:
-  0    done
-  1    failed: a value that does not serve, a file that is missing, a check that found something
-  2    the command line cannot be understood
-  130  stopped with Ctrl-C
-"""
+Every command has --help with examples, and --config FILE for its options. Progress goes to
+standard error. Zoos, predictors and meta-trainings that were stopped go on with --resume, and
+unf reproduce when it is called again.
+
+exit codes: 0 done; 1 failed, the message says why; 2 invalid options; 130 stopped with Ctrl-C
+
+completion: unf --tyro-write-completion bash ~/.local/share/bash-completion/completions/unf""",
+    "data": "Prepare datasets, and list them.",
+    "zoo": "Build, describe and draw zoos of trained networks.",
+    "zoo build": "Train networks and store them.",
+    "predict": "Predict how well networks work from their weights.",
+    "lopt": "Meta-train, evaluate and draw learned optimizers.",
+    "reproduce": "Run the paper's experiments from scratch.",
+}
 
 
-def parser() -> Parser:
-    """The parser of all commands."""
-    families = {k: v for module in _MODULES for k, v in getattr(module, "FAMILIES", {}).items()}
-    return make_parser(
-        COMMANDS,
-        families,
-        description="Networks that read, edit and optimize the weights of others.",
-        epilog=_EPILOG,
-        version=f"unf {__version__}",
+def run_command(words: list[str]) -> int:
+    """Run `unf` with these words; returns the exit code."""
+    if words == ["--version"]:
+        print(f"unf {__version__}")
+        return 0
+    lengths = [n for n in (3, 2, 1) if " ".join(words[:n]) in COMMANDS]
+    if not lengths:
+        _overview(words or ["--help"])
+    name = " ".join(words[: lengths[0]])
+    try:
+        command = understand(name, words[lengths[0] :])
+        processes = getattr(command, "processes", None)
+        if processes is None or not processes.several:
+            return _run(command, name)
+        if CHILD not in os.environ:
+            return supervise(processes, words)
+        return run_child(processes, partial(_run, command, name))
+    except CommandError as error:
+        say(f"unf {name}: {error}")
+        return 1
+
+
+def understand(name: str, words: list[str]) -> Command:
+    """The command with its options; ends the program if they are wrong."""
+    kind, file = COMMANDS[name], None
+    for word, following in pairwise([*words, ""]):
+        flag, _, value = word.partition("=")
+        file = Path(value or following) if flag == "--config" else file
+    stored = read_configuration(file, name, kind) if file else {}
+    try:
+        command = _parse(name, words, stored, {})
+        presets = kind.presets(vars(command))
+        for group, before in kind.presets(stored).items():
+            if presets.get(group) != before:  # then what came with the file's preset goes
+                came = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(before).items()}
+                stored = {k: v for k, v in stored.items() if k not in came or came[k] != v}
+        return _parse(name, words, stored, presets) if presets else command
+    except SystemExit as end:
+        if file and end.code:
+            say(f"unf {name}: these options include those in {file}")
+        raise
+
+
+def _parse(name: str, words: list[str], stored: dict[str, Any], values: dict[str, Any]) -> Command:
+    """Let tyro read a command, with options of a file and values of groups as defaults."""
+    kind = COMMANDS[name]
+    bare = get_origin(kind) or kind
+    hints = get_type_hints(bare, include_extras=True)
+    options, defaults = dict(stored), object.__new__(bare)  # which is not checked, unlike kind()
+    for field in dataclasses.fields(bare):
+        value = values.get(field.name, field.default)
+        hint, *markers = get_args(hints[field.name]) or (None,)
+        if field.name in options and tyro.conf.Positional in markers:  # which has no flag
+            found = options.pop(field.name)
+            value = tuple(map(get_args(hint)[0], found)) if isinstance(found, list) else hint(found)
+        value = tyro.MISSING_NONPROP if value is dataclasses.MISSING else value
+        object.__setattr__(defaults, field.name, value)
+    return tyro.cli(
+        kind,
+        prog=f"unf {name}",
+        description=_describe(kind),
+        args=[*as_words(options), *words],
+        default=defaults,
+        config=(tyro.conf.OmitArgPrefixes,),
+        registry=REGISTRY,
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `unf` with these arguments, by default the command line's; returns the exit code."""
-    words = sys.argv[1:] if arguments is None else list(arguments)
-    if not words:
-        parser().print_help()
-        return 2
+def _overview(words: list[str]) -> None:
+    """Let tyro show the commands there are, or complete them; ends the program."""
+    tyro.cli(
+        _family(()),
+        prog="unf",
+        description=_FAMILIES[""],
+        args=words,
+        config=(tyro.conf.OmitArgPrefixes,),
+        registry=REGISTRY,
+    )
+
+
+def _family(first: tuple[str, ...]) -> Any:
+    """The type of all commands that begin with these words."""
+    names = [name.split() for name in COMMANDS]
+    members = []
+    for word in dict.fromkeys(n[len(first)] for n in names if n[: len(first)] == [*first]):
+        name = " ".join((*first, word))
+        kind = COMMANDS.get(name) or _family((*first, word))
+        about = _FAMILIES.get(name) or _describe(kind).partition("\n")[0]
+        members.append(Annotated[kind, tyro.conf.subcommand(word, description=about)])
+    return Union[tuple(members)]  # noqa: UP007
+
+
+def _describe(kind: Any) -> str:
+    """The docstring of a command, after that of its recipe if it has one."""
+    kinds = (*get_args(kind), get_origin(kind) or kind)
+    return "\n\n".join(inspect.getdoc(kind) or "" for kind in kinds)
+
+
+def _run(command: Command, name: str) -> int:
+    """Run a command and write its configuration; errors of ours become messages."""
     try:
-        return run_job(*understand(words), words)
-    except MENDABLE as error:
-        print(f"unf {words[0]}: {error}", file=sys.stderr)
+        with recorded(command, name) if is_first() else nullcontext():
+            return command.run() or 0
+    except (CommandError, OSError, ValueError) as error:
+        if isinstance(error, ValueError) and not _is_ours(error):
+            raise
+        say(f"unf {name}: {with_flags(str(error), options_of(COMMANDS[name]))}")
         return 1
     except KeyboardInterrupt:
-        print(f"unf {words[0]}: stopped", file=sys.stderr)
+        kept = "; finished work is kept: go on with --resume" if hasattr(command, "resume") else ""
+        say(f"\nunf {name}: stopped{kept}")
         return INTERRUPTED
 
 
-def _without_presets(
-    command: type[Command], stored: dict[str, Any], given: dict[str, Any]
-) -> dict[str, Any]:
-    """What a file says, but for presets of an option that is now another, such as the method."""
-    before, now = command.presets(stored), command.presets(stored | given)
-    if before == now:
-        return stored
-    usual = {o.name: before.get(o.name, o.field.default) for o in options_of(command)}
-    changed = {*before, *now}
-    return {k: v for k, v in stored.items() if k not in changed or v != usual[k]}
-
-
-def understand(words: Sequence[str]) -> tuple[str, Command]:
-    """The command that is meant by words, and its name; ends the program where they are wrong.
-
-    Raises:
-        OptionError: if an option has a value that does not serve.
-    """
-    found = vars(parser().parse_args(words))
-    name, used, file = (found.pop(key) for key in ("_name", "_parser", "_config"))
-    given = {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in found.items()
-        if value not in (None, [])  # positional ones that were not given
-    }
-    stored = read_configuration(file, name, COMMANDS[name]) if file else {}
-    try:
-        return name, make(COMMANDS[name], _without_presets(COMMANDS[name], stored, given) | given)
-    except UsageError as error:
-        return used.error(str(error))
+def _is_ours(error: Exception) -> bool:
+    """Whether this package raised an error, so that its message is all that people need."""
+    *_, last = traceback.extract_tb(error.__traceback__)
+    return last.filename.startswith(str(Path(__file__).parents[2]))

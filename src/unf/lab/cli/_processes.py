@@ -1,218 +1,133 @@
-"""One job in several processes: connecting them, and what to say when one is lost.
+"""One job in several processes, joined by `jax.distributed`.
 
-The command that a user starts runs the job in children and watches them, because a process that
-loses the others is ended by JAX in the middle of whatever it does.
+JAX aborts a process that loses another one, in the middle of whatever it does. So the command
+that people start runs the job in a child, waits for it, and says what has happened.
 """
 
 import os
-import re
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import nullcontext
+import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf
-from typing import IO, Any
+from typing import Annotated
 
 import jax
+from tyro.conf import arg
 
-from ..._devices import is_first, out_of_memory, wait_for_all
-from .._option import option
+from ..._devices import is_first, wait_for_all
 from .._progress import say
-from ._command import Command, OptionError
-from ._configuration import recorded
-from ._shared import INTERRUPTED
 
-_CHILD = "UNF_CHILD_OF"
-_PATIENCE = 20
-"""Seconds without a sign of life after which a process counts as lost."""
-_GRACE = 5
-"""Seconds that the others have to end by themselves when one has failed."""
-_NO_CONTACT = "no contact with another process"
-_NOISE = re.compile(
-    r"^\[Gloo\]|^\s+@\s+0x|^\*\*\* |^[EFIW]\d{4} |^#0x|^\d+$|^=== Source Location Trace"
-    r"|^external/xla|^RPC: |^Additional GRPC error|^:UNAVAILABLE|^INTERNAL: Barrier"
-    r"|^Barrier result|^The tasks have crashed|^This suggests that the workers"
-)
-"""What JAX prints when processes lose each other, line by line."""
-_ENVIRONMENT = {
-    "processes": "JAX_NUM_PROCESSES",
-    "coordinator": "JAX_COORDINATOR_ADDRESS",
-    "process": "JAX_PROCESS_ID",
-}
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
+CHILD = "UNF_CHILD"
+"""The environment variable that tells a child process that it is one."""
+_CRASHED = 3
+"""The exit code of a child that ends with an exception, often because it lost another process."""
+_CONNECT_SECONDS, _HEARTBEAT_SECONDS, _GRACE_SECONDS = 60, 20, 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Processes:
-    """Options of commands that can run in several processes."""
+    """Several processes that share the job."""
 
-    processes: int | None = option(
-        None,
-        "how many share the job; without --coordinator all are started here "
-        f"(by default {_ENVIRONMENT['processes']}, or 1)",
-        metavar="N",
-        passing=True,
-    )
-    coordinator: str | None = option(
-        None,
-        f"where the first process listens (by default {_ENVIRONMENT['coordinator']})",
-        metavar="HOST:PORT",
-        passing=True,
-    )
-    process: int | None = option(
-        None,
-        f"which of them this is, from 0 (by default {_ENVIRONMENT['process']})",
-        metavar="I",
-        passing=True,
-    )
+    processes: Annotated[int | None, arg(metavar="N")] = None
+    """How many processes share the job; without --coordinator, all of them are started here."""
+    coordinator: Annotated[str | None, arg(metavar="HOST:PORT")] = None
+    """Where the first process listens, or "auto" to ask Slurm, Open MPI or Kubernetes through
+    jax.distributed."""
+    process: Annotated[int | None, arg(metavar="I")] = None
+    """Which of the processes this is, from 0; with --coordinator HOST:PORT."""
+
+    def __post_init__(self):
+        named = self.coordinator not in (None, "auto")
+        if named != (self.process is not None) or (named and self.processes is None):
+            raise ValueError(
+                "expected --processes alone, --coordinator auto, or --processes, --process and "
+                "--coordinator HOST:PORT together"
+            )
+        if self.processes is not None and not 0 <= (self.process or 0) < self.processes:
+            raise ValueError(f"--process is {self.process or 0} of {self.processes} processes")
+
+    @property
+    def several(self) -> bool:
+        """Whether this process has to find others."""
+        return self.coordinator is not None or self.processes not in (None, 1)
 
 
-def run_job(name: str, command: Command, arguments: Sequence[str]) -> int:
-    """Run a command: here, or in children if it has several processes."""
-    options = getattr(command, "processes", None)
-    if not isinstance(options, Processes):
-        return _run(command, name)
-    count, coordinator, index = (_given(options, name) for name in _ENVIRONMENT)
-    if count in (None, 1):
-        return _run(command, name)
-    if os.environ.get(_CHILD):
-        _connect(count, coordinator, index)
-        return _run_child(command, name)
-    if count < 1 or (coordinator is None) != (index is None):
-        raise OptionError(
-            f"--processes is {count}, --coordinator {coordinator} and --process {index}; expected "
-            "a positive number, and either both of the others or none of them"
+def supervise(options: Processes, words: Sequence[str]) -> int:
+    """Run the job in children, and say so if one of them is lost; returns the exit code."""
+    joining: list[list[str]] = [[]]
+    if options.coordinator is None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{free.getsockname()[1]}"
+        joining = [
+            ["--coordinator", address, "--process", str(index)]
+            for index in range(options.processes or 1)
+        ]
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-m", "unf.lab.cli", *words, *more],
+            env={**os.environ, CHILD: "1"},
+            stdin=subprocess.PIPE,
         )
-    if index is not None and not 0 <= index < count:
-        raise OptionError(f"--process is {index}; expected 0 to {count - 1}")
-    mine = range(count) if index is None else [index]
-    address = coordinator or f"127.0.0.1:{_free_port()}"
-    return _watch([_start(arguments, count, address, i) for i in mine], list(mine), count)
-
-
-def _run(command: Command, name: str) -> int:
-    """Do it, and write its configuration beside what comes of it."""
-    with recorded(command, name) if is_first() else nullcontext():
-        return command.run()
-
-
-def _given(options: Processes, name: str) -> Any:
-    value = getattr(options, name)
-    if value is not None or not (text := os.environ.get(_ENVIRONMENT[name])):
-        return value
-    if name != "coordinator" and not text.isdigit():
-        raise OptionError(f"the variable {_ENVIRONMENT[name]} is {text!r}; expected a number")
-    return text if name == "coordinator" else int(text)
-
-
-def _start(arguments: Sequence[str], count: int, address: str, index: int) -> subprocess.Popen:
-    values = {"processes": str(count), "coordinator": address, "process": str(index)}
-    words = [sys.executable, "-m", "unf.lab.cli", *arguments]
-    for name, value in values.items():  # the last one given counts
-        words += [f"--{name}", value]
-    return subprocess.Popen(
-        words,
-        env={**os.environ, _CHILD: str(os.getpid()), "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def _connect(count: int, coordinator: str, index: int) -> None:
-    """Join the other processes, and end when the one that watches has ended."""
-    parent = int(os.environ[_CHILD])
-
-    def end_with_parent() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)
-
-    threading.Thread(target=end_with_parent, daemon=True).start()
-    jax.distributed.initialize(
-        coordinator, count, index, heartbeat_timeout_seconds=_PATIENCE, initialization_timeout=60
-    )
-    wait_for_all("to begin")  # while they are: later one may be a minute behind
-
-
-def _run_child(command: Command, name: str) -> int:
-    try:
-        return _run(command, name)
-    except (jax.errors.JaxRuntimeError, ValueError) as error:  # the second since JAX 0.11
-        if out_of_memory(error) or (isinstance(error, ValueError) and "Gloo" not in str(error)):
-            raise
-        say(f"unf: {_NO_CONTACT} ({str(error).splitlines()[0][:200]})")
-        sys.stderr.flush()
-        os._exit(1)  # the usual way would wait for the other
-
-
-def _watch(children: list[subprocess.Popen], indices: list[int], count: int) -> int:
-    """Show what the first says, wait for all, and stop the rest when one fails."""
-    said: list[list[str]] = [[] for _ in children]
-    readers = [
-        threading.Thread(target=_pass_on, args=(source, target if i == 0 else None, said[i]))
-        for i, child in enumerate(children)
-        for source, target in ((child.stdout, sys.stdout), (child.stderr, sys.stderr))
+        for more in joining
     ]
-    for reader in readers:
-        reader.start()
-    interrupted = False
     try:
-        _wait(children)
+        while {child.poll() for child in children} in ({None}, {None, 0}):
+            time.sleep(0.1)
     except KeyboardInterrupt:  # which the children got too
-        interrupted = True
-        _wait(children, _PATIENCE)
-    codes = [child.poll() or 0 for child in children]
-    for child in children:
-        child.kill()
-    for reader in readers:
-        reader.join(timeout=5)
-    if interrupted:
+        _end(children, _HEARTBEAT_SECONDS)
         return INTERRUPTED
-    if any(codes):
-        first = min((i for i, code in enumerate(codes) if code), key=lambda i: codes[i] < 0)
-        _explain(f"process {indices[first]} of {count}", codes[first], said[first], first > 0)
+    codes = _end(children, _GRACE_SECONDS)
+    if any(code < 0 or code == _CRASHED for code in codes):
+        say(
+            "unf: a process of this job crashed, was killed, or lost contact with another one, so "
+            "the job has stopped. Finished work is kept: start all processes again with --resume"
+        )
     return int(any(codes))
 
 
-def _wait(children: list[subprocess.Popen], seconds: float = inf) -> None:
-    """Until all have ended, or for a while, or a little longer than until one fails."""
+def _end(children: list[subprocess.Popen], seconds: float) -> list[int]:
+    """Give the children time to end, then kill the rest; returns the codes of those that ended."""
     until = time.monotonic() + seconds
     while any(child.poll() is None for child in children) and time.monotonic() < until:
-        if any(child.poll() for child in children):
-            until = min(until, time.monotonic() + _GRACE)
         time.sleep(0.1)
+    codes = [code for child in children if (code := child.poll()) is not None]
+    for child in children:
+        child.kill()
+    return codes
 
 
-def _explain(which: str, code: int, said: list[str], hidden: bool) -> None:
-    """Say why the job has stopped, if the process did not say so itself."""
-    if hidden:
-        say("\n".join(said[-3:]))
-    if code > 0 and not any(_NO_CONTACT in line for line in said):
-        return
-    how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
-    say(
-        f"unf: {which} {how}, itself or because it lost another one; the job has stopped. "
-        "What was finished is kept: start all processes again with --resume"
-    )
+def run_child(options: Processes, run: Callable[[], int]) -> int:
+    """Join the other processes and do the job; ends the program at once if that fails."""
 
+    def end_with_parent() -> None:
+        sys.stdin.read()
+        os._exit(_CRASHED)
 
-def _pass_on(source: IO[str], target: IO[str] | None, said: list[str]) -> None:
-    """Show lines as they come, but for the noise of libraries, and keep the last ones."""
-    for line in source:
-        if _NOISE.match(line) or not line.strip():
-            continue
-        said.append(line.rstrip())
-        del said[:-20]
-        if target is not None:
-            target.write(line)
-            target.flush()
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    try:
+        jax.distributed.initialize(
+            None if options.coordinator == "auto" else options.coordinator,
+            options.processes,
+            options.process,
+            initialization_timeout=_CONNECT_SECONDS,
+            heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
+        )
+        wait_for_all("all processes have started")
+        sys.stdout = os.fdopen(os.dup(1), "w") if is_first() else open(os.devnull, "w")
+        os.dup2(2, 1)  # what libraries in C++ print is not a result
+        code = run()
+    except Exception:
+        traceback.print_exc()
+        code = _CRASHED
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code:
+        os._exit(code)  # the usual way would wait for the other processes
+    return code

@@ -8,7 +8,6 @@ import optax
 
 from ...meta._estimators import OBJECTIVES, Estimator, EvolutionStrategies, FullUnroll
 from ...optim import FORMS
-from .._option import option
 from ..tasks import Task
 
 ESTIMATORS = ("pes", "es", "unroll")
@@ -23,21 +22,32 @@ class MetaError(ValueError):
 class MetaTraining:
     """How an optimizer is meta-trained; the defaults are the paper's where it says them."""
 
-    steps: int = option(50_000, "meta-steps")
-    learning_rate: float = option(3e-3, "of Adam on θ (the paper does not say)")
-    schedule: str = option("cosine", "of it: constant, or cosine to a tenth after a warm-up")
-    clip: float = option(1.0, "largest norm of a meta-gradient")
-    estimator: str = option("pes", "pes, es (truncated) or unroll (the exact gradient)")
-    pairs: int = option(16, "antithetic pairs of runs; of unroll, the unrolls")
-    sigma: float = option(0.01, "standard deviation of what is added to θ (not unroll)")
-    window: int = option(50, "inner steps between meta-steps (not unroll)")
-    horizon: int = option(0, "inner steps of an unroll; 0: the paper's for the task")
-    objective: str = option("mean", "the mean loss of the unroll, or its final one")
-    form: str = option("normalized", f"of the optimizer: {', '.join(FORMS)}; see unf.optim.Form")
-    head_start: str = option("random", "of an equivariant head: random, or pointwise")
-    cut: float = option(
-        2.0, "losses count up to this many times an untrained network's; 0: in full (not unroll)"
-    )
+    steps: int = 50_000
+    """Meta-steps."""
+    learning_rate: float = 3e-3
+    """Learning rate of Adam on θ (the paper gives none)."""
+    schedule: str = "cosine"
+    """Schedule of the learning rate: constant, or cosine to a tenth after a warm-up."""
+    clip: float = 1.0
+    """The largest norm of a meta-gradient."""
+    estimator: str = "pes"
+    """Estimator of meta-gradients: pes, es (truncated) or unroll (exact)."""
+    pairs: int = 16
+    """Antithetic pairs of runs; for unroll, the number of unrolls."""
+    sigma: float = 0.01
+    """Standard deviation of the perturbations of θ (not for unroll)."""
+    window: int = 50
+    """Inner steps between meta-steps (not for unroll)."""
+    horizon: int = 0
+    """Inner steps of an unroll; 0: the paper's for the task."""
+    objective: str = "mean"
+    """What is minimized: the mean loss of the unroll, or its final loss."""
+    form: str = "normalized"
+    """Form of the optimizer, one of `unf.optim.FORMS`; see `unf.optim.Form`."""
+    head_start: str = "random"
+    """Initial head of an equivariant optimizer: random, or pointwise."""
+    cut: float = 2.0
+    """Losses are cut off at this multiple of an untrained network's; 0: never (not for unroll)."""
 
     def __post_init__(self):
         choices = {

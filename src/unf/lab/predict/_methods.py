@@ -8,7 +8,6 @@ from jaxtyping import PRNGKeyArray
 
 from ...models import InvariantDeepSet, InvariantUNF, StatNN
 from ...spec import WeightSpace
-from .._option import option
 
 Predictor = InvariantUNF | InvariantDeepSet | StatNN
 
@@ -21,12 +20,18 @@ class PredictError(ValueError):
 class Training:
     """How a predictor is trained; the defaults are the paper's (§4.1)."""
 
-    epochs: int = option(10, "passes over the training models")
-    batch_size: int = option(10, "models in a batch")
-    learning_rate: float = option(1e-3, "of Adam")
-    schedule: str = option("constant", "of the learning rate: constant, or cosine with warm-up")
-    weight_decay: float = option(0.0, "decoupled weight decay")
-    clip: float = option(0.0, "largest norm of a gradient; 0: any")
+    epochs: int = 10
+    """Passes over the training networks."""
+    batch_size: int = 10
+    """Networks in a batch."""
+    learning_rate: float = 1e-3
+    """Learning rate of Adam."""
+    schedule: str = "constant"
+    """Schedule of the learning rate: constant, or cosine with warm-up."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay."""
+    clip: float = 0.0
+    """The largest norm of a gradient; 0: no clipping."""
 
     def __post_init__(self):
         if self.epochs < 1 or self.batch_size < 1:

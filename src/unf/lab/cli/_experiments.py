@@ -1,0 +1,173 @@
+"""`unf demo`, `unf reproduce` and `unf report`: whole experiments, and pages about them."""
+
+import dataclasses
+import json
+import time
+import webbrowser
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from .. import demo, figure2, report, table1, table2
+from .._progress import say
+from ._command import Command, CommandError, Data, File, Folder, Job, print_json
+from ._zoos import note_on_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demo(Command):
+    """Predict how accurate small networks are, from their weights alone.
+
+    Examples:
+        unf demo                      (two CPU cores, a minute)
+    """
+
+    networks: int = demo.Config.networks  # How many networks to train.
+    repeats: int = demo.Config.repeats  # How often to train each predictor.
+    seed: int = demo.Config.seed  # Seed of all random numbers.
+    out: Annotated[Path, arg(metavar="DIR")] = demo.Config.out  # Folder for the picture.
+
+    def record(self) -> Path:
+        """Beside the picture."""
+        return self.out / "demo.png.config.toml"
+
+    def run(self) -> None:
+        """Train networks and predictors, print scores, draw."""
+        started = time.perf_counter()
+        demo.run(
+            demo.Config(networks=self.networks, repeats=self.repeats, seed=self.seed, out=self.out)
+        )
+        print(f"{time.perf_counter() - started:.0f} s in all")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table1(Job):
+    """Predict success from weights on the Tiny RNN Zoo, with every method.
+
+    Examples:
+        unf reproduce table1 --small       (two CPU cores, a few minutes)
+        unf reproduce table1               (10,000 networks; for a GPU)
+    """
+
+    small: bool = False  # A small version, for CPUs.
+    out: Folder = None  # For results; out/table1 by default.
+    seed: int = 0  # Seed of the zoo.
+    seeds: int | None = None  # Predictors of each method; 5 by default, 2 with --small.
+
+    @property
+    def results(self) -> Path:
+        """The folder of the zoo and the predictors."""
+        return self.out or Path("out") / ("table1-small" if self.small else "table1")
+
+    def run(self) -> None:
+        """Build the zoo, train what has no result yet, print the table."""
+        setting = table1.SMALL if self.small else table1.FULL
+        result = table1.run(
+            setting, self.results, seed=self.seed, seeds=self.seeds, show_progress=not self.quiet
+        )
+        print((self.results / "table1.json").read_text() if self.json else result)
+        note_on_size(len(result.reports[0].true))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table2(Command):
+    """Count the parameters of learned optimizers.
+
+    Examples:
+        unf reproduce table2               (two CPU cores, half a minute)
+    """
+
+    json: bool = False  # Print JSON, for scripts.
+    quiet: bool = False  # Show no progress.
+
+    def run(self) -> None:
+        """Make every optimizer, print the table."""
+        rows = table2.run(show_progress=not self.quiet)
+        if self.json:
+            print_json([dataclasses.asdict(row) for row in rows])
+        else:
+            print(table2.as_text(rows))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure2(Job):
+    """Meta-train learned optimizers on four tasks, and draw their training curves.
+
+    Examples:
+        unf reproduce figure2 --small      (two CPU cores, some minutes)
+        unf reproduce figure2 --data DIR   (at full size; for a GPU)
+        unf reproduce figure2 --tasks mlp,cnn --steps mlp=50000,cnn=1000 --data DIR
+    """
+
+    small: bool = False  # A small version, for CPUs.
+    out: Folder = None  # For results; out/figure2 by default.
+    seed: int = 0  # Seed of meta-training.
+    seeds: int = 5  # Networks trained for each curve.
+    tasks: tuple[str, ...] = tuple(figure2.KINDS)  # The panels.
+    # Meta-steps: a number, or one for each task as mlp=50000,cnn=1000; the paper's by default.
+    steps: Annotated[str | None, arg(metavar="N")] = None
+    # Folder with datasets; the variable UNF_DATA by default, else built-in datasets.
+    data: Data = None
+
+    @property
+    def results(self) -> Path:
+        """The folder of the optimizers and their curves."""
+        return self.out or Path("out") / ("figure2-small" if self.small else "figure2")
+
+    def run(self) -> None:
+        """Meta-train and evaluate what has no result yet, draw, print the tables."""
+        result = figure2.run(
+            self.results,
+            tasks=self.tasks,
+            steps=_steps(self.steps, self.tasks) if self.steps else {},
+            small=self.small,
+            folder=self.data and str(self.data),
+            seed=self.seed,
+            seeds=self.seeds,
+            announce=say,
+            show_progress=not self.quiet,
+        )
+        if self.json:
+            print_json([json.loads(one.to_json()) for one in result.comparisons])
+        else:
+            print(result)
+
+
+def _steps(text: str, tasks: tuple[str, ...]) -> dict[str, int]:
+    """Meta-steps by task, from a number for all or from `task=number,…`."""
+    try:
+        if "=" not in text:
+            return dict.fromkeys(tasks, int(text))
+        pairs = (part.split("=") for part in text.split(","))
+        return {task: int(steps) for task, steps in pairs}
+    except ValueError:
+        expected = "a number, or tasks with numbers as mlp=50000,cnn=1000"
+        raise CommandError(f"--steps is {text!r}; expected {expected}") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report(Command):
+    """Make one HTML page about a run: figures, curves, configuration.
+
+    The page needs no network and no other file. RUN is a zoo, a predictor's training, a
+    meta-training, a comparison of optimizers, or a folder with several of them, finished or not.
+
+    Examples:
+        unf report out/zoo
+        unf report out/lopt/mlp-unf --open
+        unf report out/mlp.json --out mlp.html
+    """
+
+    # A folder with results, or a file of unf lopt eval.
+    run_folder: Annotated[Positional[Path], arg(metavar="RUN")]
+    out: File = None  # The page; report.html in the folder by default, or beside the file.
+    open: bool = False  # Show the page in a browser.
+
+    def run(self) -> None:
+        """Write the page, and print where it is."""
+        page = report.write(self.run_folder, self.out)
+        print(page)
+        if self.open and not webbrowser.open(page.resolve().as_uri()):
+            say("no browser was found; open the file in one")

@@ -1,0 +1,237 @@
+"""`unf spec` and `unf cost`: the symmetries of a user's network, and what a layer on it takes."""
+
+import dataclasses
+import importlib
+import runpy
+import sys
+import textwrap
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tyro.conf import Positional, arg
+
+from ...basis import cost_report, count_terms, make_plan
+from ...basis import picture as picture_of_terms
+from ...graph import infer
+from ...spec import WeightSpace, format_path, picture, verify
+from .._progress import say
+from ._command import Command, CommandError, File, print_json
+
+Target = Annotated[Positional[str], arg(metavar="TARGET")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec(Command):
+    """Infer, explain and verify the specification of a network.
+
+    TARGET is package.module:function or path/to/file.py:function. The function takes no arguments
+    and returns (fn, params, *inputs), where fn(params, *inputs) is the network, e.g.
+
+        def example():
+            return model.apply, params, jax.ShapeDtypeStruct((1, 28, 28, 1), "float32")
+
+    Parameters and inputs are arrays, or shapes such as jax.ShapeDtypeStruct.
+
+    Examples:
+        unf spec my_model:example
+        unf spec my_model.py:example --explain
+        unf spec my_model.py:example --leaf params/Dense_0/kernel
+        unf spec my_model:example --verify
+        unf spec my_model:example --svg out/network.svg
+    """
+
+    target: Target  # The function that returns the network, its parameters and inputs.
+    inputs: Literal["fixed", "free"] = "fixed"  # Whether axes of inputs may be permuted.
+    outputs: Literal["fixed", "free"] = "fixed"  # Whether axes of outputs may be permuted.
+    explain: bool = False  # Say why the axes of every leaf are as they are.
+    # Explain only this leaf, e.g. params/Dense_0/kernel.
+    leaf: Annotated[str | None, arg(metavar="PATH")] = None
+    verify: bool = False  # Permute the weights and compare the outputs.
+    seed: int = 0  # Seed of --verify.
+    svg: File = None  # Draw the specification too.
+    json: bool = False  # Print JSON, for scripts.
+
+    def run(self) -> int:
+        """Print the specification; returns 1 if it is to be verified and is not a symmetry."""
+        fn, params, inputs, space = infer_example(
+            self.target, inputs=self.inputs, outputs=self.outputs
+        )
+        problem, report = False, ""
+        if self.verify:
+            say(f"running the network, permuted by each of {', '.join(space.sizes) or 'none'} …")
+            problem, report = _verified(fn, params, inputs, space, self.seed)
+        if self.json:
+            verified = {"verified": not problem, "report": report} if self.verify else {}
+            print_json(_as_json(space) | verified)
+        elif self.explain or self.leaf:
+            print(space.explain(self.leaf))
+        else:
+            print(space)
+            print(f"\n{count_terms(space):,} terms in an equivariant linear layer")
+            unused = space.notes.unused if space.notes else ()
+            if unused:
+                print(textwrap.fill(f"unused: {', '.join(unused)}", subsequent_indent="  "))
+        if self.svg is not None:
+            _write_picture(self.svg, picture(space))
+        if report and not self.json:
+            print(f"\n{report}")
+        return int(problem)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost(Command):
+    """Count terms, parameters, FLOPs and bytes of a layer on a network's weights.
+
+    TARGET is a function that returns (fn, params, *inputs), as for unf spec.
+
+    Examples:
+        unf cost my_model:example
+        unf cost my_model.py:example --channels 16,32 --batch 64 --relax
+        unf cost my_model:example --devices 8
+    """
+
+    target: Target  # The function that returns the network, its parameters and inputs.
+    # Channels of the layer.
+    channels: Annotated[tuple[int, ...], arg(metavar="IN,OUT")] = (16, 16)
+    batch: int = 1  # How many networks are processed together.
+    devices: int = 1  # How many devices the weights are sharded across.
+    relax: bool = False  # Permute every axis, as in the paper.
+    minimal: bool = False  # Leave out linearly dependent terms.
+    svg: File = None  # Draw the terms too, as index diagrams.
+    json: bool = False  # Print JSON, for scripts.
+
+    def __post_init__(self):
+        if len(self.channels) != 2 or min(*self.channels, self.batch, self.devices) < 1:
+            raise ValueError(
+                f"--channels is {','.join(map(str, self.channels))}, --batch {self.batch} and "
+                f"--devices {self.devices}; expected two positive numbers such as 16,16, and "
+                "positive numbers"
+            )
+
+    def run(self) -> None:
+        """Print the report, part by part."""
+        *_, space = infer_example(self.target)
+        space = space.relax() if self.relax else space
+        report = cost_report(
+            space, *self.channels, batch=self.batch, minimal=self.minimal, devices=self.devices
+        )
+        if self.svg is not None:
+            _write_picture(self.svg, picture_of_terms(make_plan(space, minimal=self.minimal)))
+        if self.json:
+            rows = (*report.rows, report.total)
+            print_json({row.part: dataclasses.asdict(row) for row in rows})
+        else:
+            print(report)
+
+
+def infer_example(target: str, **options: Any) -> tuple[Any, Any, tuple, WeightSpace]:
+    """The `(fn, params, inputs)` of a target, and the weight space of the network.
+
+    Raises:
+        CommandError: if the network cannot be run with these inputs; says in which line.
+    """
+    fn, params, inputs = _load_example(target)
+    try:
+        return fn, params, inputs, infer(fn, params, *inputs, **options)
+    except TypeError as error:
+        ours = (str(Path(__file__).parents[2]), str(Path(jax.__file__).parent))
+        frames = [
+            frame
+            for frame in traceback.extract_tb(error.__traceback__)
+            if not frame.filename.startswith(ours)
+        ]
+        where = f" in line {frames[-1].lineno} of {frames[-1].filename}" if frames else ""
+        notes = "\n".join(getattr(error, "__notes__", ()))
+        raise CommandError(f"{target}: the network fails{where}: {error}\n{notes}") from error
+
+
+def _load_example(target: str) -> tuple[Any, Any, tuple]:
+    module_name, _, function_name = target.rpartition(":")
+    if not module_name or not function_name:
+        raise CommandError(f"{target!r} does not name a function: write package.module:function")
+    module = _load_module(module_name)
+    example = module.get(function_name)
+    if not callable(example):
+        found = [name for name, value in module.items() if callable(value)]
+        public = ", ".join(name for name in found if not name.startswith("_")) or "none"
+        raise CommandError(f"{module_name!r} has no function {function_name!r}; it has {public}")
+    remedy = (
+        f"write a function without arguments that returns (fn, params, *inputs), e.g.\n"
+        f"  def {function_name}_example():\n"
+        f"      return {function_name}, params, jax.ShapeDtypeStruct((1, 8), 'float32')"
+    )
+    try:
+        returned = example()
+    except TypeError as error:
+        if "required" not in str(error) or "argument" not in str(error):
+            raise
+        raise CommandError(f"{target} needs arguments ({error}): {remedy}") from error
+    if not isinstance(returned, tuple) or len(returned) < 2 or not callable(returned[0]):
+        raise CommandError(f"{target} returned {type(returned).__name__}: {remedy}")
+    fn, params, *inputs = returned
+    return fn, params, tuple(inputs)
+
+
+def _load_module(name: str) -> Mapping[str, Any]:
+    """The names in a module or a file."""
+    if name.endswith(".py"):
+        if not Path(name).is_file():
+            raise CommandError(f"there is no file {name!r}")
+        sys.path.insert(0, str(Path(name).parent.resolve()))
+        return runpy.run_path(name)
+    sys.path.insert(0, "")
+    try:
+        return vars(importlib.import_module(name))
+    except ModuleNotFoundError as error:
+        if error.name is not None and not name.startswith(error.name):
+            raise
+        raise CommandError(
+            f"no module {name!r}: give its file (path/to/file.py:function) or run unf where "
+            "Python finds it"
+        ) from error
+
+
+def _as_json(space: WeightSpace) -> dict:
+    return {
+        "leaves": {leaf.path: str(leaf) for leaf in space.leaves},
+        "sizes": space.sizes,
+        "fixed": {name: space.axis_sizes[name] for name in space.fixed},
+        "unused": space.notes.unused if space.notes else [],
+    }
+
+
+def _verified(fn, params, inputs: tuple, space: WeightSpace, seed: int) -> tuple[bool, str]:
+    """Whether something is wrong, and what was found."""
+    params, inputs = _with_values((params, inputs))
+    try:
+        return False, str(verify(fn, params, space, *inputs, key=jax.random.key(seed)))
+    except ValueError as error:  # not a symmetry, or outputs that cannot be compared
+        return True, str(error)
+
+
+def _with_values(tree):
+    """Arrays in place of shapes: normal numbers, ones for variances, zeros for integers."""
+    rng = np.random.default_rng(0)
+
+    def fill(path, leaf):
+        if not isinstance(leaf, jax.ShapeDtypeStruct):
+            return leaf
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            return np.zeros(leaf.shape, leaf.dtype)
+        if "var" in format_path(path).lower():  # verify keeps positive values positive
+            return np.ones(leaf.shape, leaf.dtype)
+        return rng.normal(size=leaf.shape).astype(leaf.dtype)
+
+    return jax.tree_util.tree_map_with_path(fill, tree)
+
+
+def _write_picture(path: Path, svg: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(svg)
+    say(f"picture: {path}")

@@ -1,0 +1,254 @@
+"""`unf zoo` and `unf predict`: zoos of trained networks, and predictors that read their weights."""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Generic, TypeVar
+
+import numpy as np
+from tyro.conf import Positional, arg
+
+from ..._devices import is_first
+from ...zoo import Status, Zoo
+from .. import predict
+from .._progress import say
+from ..zoos import Recipe, build, draw
+from ._command import Command, File, Folder, Job, one_of, print_json, with_flags
+from ._processes import Processes
+
+R = TypeVar("R", bound=Recipe)
+ZooFolder = Annotated[Path, arg(metavar="ZOO")]
+_ENOUGH = 200
+"""Test networks that tell apart methods whose τ differ by some hundredths."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build(Job, Generic[R]):
+    r"""Train networks and store them.
+
+    Examples:
+        unf zoo build tiny-rnn --models 256 --hidden 16 --digits 1 --steps 500 \
+            --batch-sizes 32,64,128 --out out/zoo          (two CPU cores, two minutes)
+        unf zoo build tiny-rnn --out out/tiny-rnn          (a GPU, ten minutes)
+        unf zoo build tiny-rnn --out out/tiny-rnn --resume
+        unf zoo build small-cnn --models 64 --out out/small-cnn
+    """
+
+    recipe: R
+    out: ZooFolder  # The folder of the zoo.
+    models: int = 10_000  # How many networks.
+    seed: int = 0  # Seed of all random numbers.
+    chunk: int | None = None  # How many networks are trained at once; chosen by default.
+    resume: bool = False  # Continue a zoo that was begun.
+    repair: bool = False  # With --resume, train networks again whose files are damaged.
+    processes: Processes
+
+    @property
+    def results(self) -> Path:
+        """The folder of the zoo."""
+        return self.out
+
+    def settled(self) -> "Build[R]":
+        """With the chunk size and the dtype of the zoo."""
+        if not (self.out / "zarr.json").exists():
+            return self
+        zoo = Zoo(self.out)
+        recipe = self.recipe.resolved(like=zoo.config)
+        return dataclasses.replace(self, recipe=recipe, chunk=zoo.store.chunk)
+
+    def run(self) -> None:
+        """Build the zoo and describe it."""
+        options = {name: getattr(self, name) for name in ("models", "seed", "chunk")}
+        zoo = build(
+            self.recipe,
+            self.out,
+            **options,
+            resume=self.resume,
+            repair=self.repair,
+            show_progress=not self.quiet,
+        )
+        print_json(zoo.summary()) if self.json else print(zoo.describe())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Info(Command):
+    """Describe a zoo.
+
+    Examples:
+        unf zoo info out/zoo
+        unf zoo info out/zoo --check --json
+        unf zoo info out/zoo --csv out/zoo.csv
+    """
+
+    zoo: Positional[ZooFolder]  # The folder of the zoo.
+    check: bool = False  # Read every file, and list those that are damaged.
+    json: bool = False  # Print JSON, for scripts.
+    csv: File = None  # Write a line for each network.
+
+    def run(self) -> int:
+        """Print the description; returns 1 if something is damaged."""
+        zoo = Zoo(self.zoo)
+        damage = [why for _, why in zoo.damage()] if self.check else []
+        if self.json:
+            print_json(zoo.summary() | ({"damage": damage} if self.check else {}))
+        else:
+            checked = [f"{len(damage)} damaged chunks"] if self.check else []
+            lines = [*(damage or [zoo.describe()]), *checked]
+            print(with_flags("\n".join(lines), {"resume", "repair"}))
+        if self.csv and not damage:
+            self.csv.parent.mkdir(parents=True, exist_ok=True)
+            self.csv.write_text(_as_csv(zoo))
+        return int(bool(damage))
+
+
+def _as_csv(zoo: Zoo) -> str:
+    """Choices and measurements of every finished network."""
+    names = ["success", "success_again", "loss", "loss_again", *zoo.choices]
+    columns = [*zoo.success.T, *zoo.loss.T, *zoo.choices.values()]
+    lines = [",".join(["model", "status", *names])]
+    for model in np.flatnonzero(zoo.status):
+        values = [f"{column[model]:.6g}" for column in columns]
+        lines.append(",".join([str(model), Status(zoo.status[model]).name.lower(), *values]))
+    return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plot(Command):
+    """Draw a zoo.
+
+    Examples:
+        unf zoo plot out/zoo
+    """
+
+    zoo: Positional[ZooFolder]  # The folder of the zoo.
+    out: File = None  # The picture; zoo.png in the folder by default.
+
+    def run(self) -> None:
+        """Draw, and print where the picture is."""
+        path = self.out or self.zoo / "zoo.png"
+        draw(Zoo(self.zoo), path)
+        print(path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train(Job):
+    """Train predictors of the success of a zoo's networks, and test them once.
+
+    Examples:
+        unf predict train --zoo out/zoo --method unf --seeds 5 --out out/unf
+        unf predict train --zoo out/zoo --method statnn
+    """
+
+    zoo: ZooFolder  # Networks whose success is to be predicted.
+    out: Folder = None  # For results; out/predict-METHOD by default.
+    method: Annotated[str, one_of(tuple(predict.METHODS))]  # What reads the weights.
+    seeds: int = 5  # How many predictors to train.
+    seed: int = 0  # Seed of the first predictor.
+    # How many networks to train on, validate with and test on; 8:1:1 by default.
+    split: Annotated[tuple[int, ...] | None, arg(metavar="A,B,C")] = None
+    include_diverged: bool = False  # Use networks with NaN weights too, with zeros for NaN.
+    resume: bool = False  # Continue after the last finished epoch.
+    overwrite: bool = False  # Replace an earlier training in the folder.
+    training: predict.Training
+    processes: Processes
+
+    @classmethod
+    def presets(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """How the method is trained."""
+        method = predict.METHODS.get(given.get("method", ""))
+        return {"training": predict.Training(**method.defaults)} if method else {}
+
+    @property
+    def results(self) -> Path:
+        """The folder of the predictors."""
+        return self.out or Path("out") / f"predict-{self.method}"
+
+    def run(self) -> None:
+        """Train, test and draw."""
+        report = predict.train(
+            Zoo(self.zoo),
+            self.method,
+            self.results,
+            training=self.training,
+            seeds=self.seeds,
+            seed=self.seed,
+            sizes=self.split,
+            include_diverged=self.include_diverged,
+            resume=self.resume,
+            overwrite=self.overwrite,
+            show_progress=not self.quiet,
+        )
+        if not is_first():
+            return
+        predict.draw_predictions([report], self.results / "predictions.png")
+        predict.draw_curves([report], self.results / "curves.png")
+        print_json(json.loads(report.to_json())) if self.json else print(report)
+        note_on_size(len(report.true))
+        say(f"results in {self.results}")
+
+
+def note_on_size(tested: int) -> None:
+    """Say so if too few networks were tested to compare methods."""
+    if tested < _ENOUGH:
+        error = (2 * (2 * tested + 5) / (9 * tested * (tested - 1))) ** 0.5  # of independent ranks
+        say(
+            f"note: {tested} test networks are too few to compare methods: the standard error of τ "
+            f"is about {error:.2f}, more than methods differ by"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Apply(Command):
+    """Predict the success of a zoo's networks, as CSV.
+
+    The column split says what a network was for the predictor: train, valid or test if the
+    predictor was trained on this zoo, else new; unknown if there is no result.json beside it.
+
+    Examples:
+        unf predict apply --checkpoint out/unf --zoo out/another-zoo > predictions.csv
+    """
+
+    # A predictor's file, or the folder of several, whose predictions are averaged.
+    checkpoint: Annotated[Path, arg(metavar="PATH")]
+    zoo: ZooFolder  # Networks whose weights are read.
+    out: File = None  # The CSV file; standard output by default.
+
+    def run(self) -> None:
+        """Predict, and print or write a line for each network."""
+        zoo = Zoo(self.zoo)
+        rows, predicted = predict.apply(self.checkpoint, zoo)
+        uses = _uses(self.checkpoint, zoo)
+        lines = ["model,predicted,measured,split"]
+        lines += [
+            f"{row},{value:.6f},{zoo.success[row, 0]:.6f},{uses[row]}"
+            for row, value in zip(rows, predicted, strict=True)
+        ]
+        text = "\n".join(lines) + "\n"
+        if self.out:
+            self.out.parent.mkdir(parents=True, exist_ok=True)
+            self.out.write_text(text)
+        else:
+            sys.stdout.write(text)
+        seen = sum(uses[row] in ("train", "valid") for row in rows)
+        if seen:
+            say(f"note: {seen} of {len(rows)} networks were used in training; see the column split")
+
+
+def _uses(checkpoint: Path, zoo: Zoo) -> list[str]:
+    """What each network of a zoo was for a predictor."""
+    folder = checkpoint if checkpoint.is_dir() else checkpoint.parent
+    try:
+        report = predict.Report.from_json((folder / predict.RESULT).read_text())
+    except (OSError, predict.PredictError):
+        return ["unknown"] * zoo.models
+    uses = ["new"] * zoo.models
+    if report.zoo == zoo.origin:
+        sizes = tuple(report.split.values())
+        split = predict.split_models(zoo, sizes, diverged=report.include_diverged)
+        for name, rows in split._asdict().items():
+            for row in rows:
+                uses[row] = name
+    return uses
