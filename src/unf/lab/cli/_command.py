@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 C = TypeVar("C", bound="Command")
 
@@ -143,7 +143,7 @@ def _value_type(hint: Any) -> tuple[type, bool]:
         (hint,) = [part for part in get_args(hint) if part is not NoneType]
     if get_origin(hint) is tuple:
         return get_args(hint)[0], True
-    return hint, False
+    return (str if get_origin(hint) is Literal else hint), False
 
 
 def make(command: type[C], given: Mapping[str, Any]) -> C:

@@ -17,20 +17,18 @@ from .._progress import Progress
 from ..data import DataError
 from ..lopt import (
     GRIDS,
-    OPTIMIZER,
-    SMALL,
     Comparison,
     MetaTraining,
-    Pace,
-    Row,
     compare,
-    draw_comparisons,
     evaluate,
     first_theta,
-    join,
     make_task,
     meta_train,
 )
+from ..lopt._compare import join
+from ..lopt._job import OPTIMIZER, Pace, Row
+from ..lopt._options import SMALL
+from ..lopt._show import draw_comparisons
 from ..tasks import TASKS, Task
 from ._command import Command, OptionError, group
 from ._data import FOLDER

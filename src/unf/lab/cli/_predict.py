@@ -11,6 +11,7 @@ from ..._devices import is_first
 from ...zoo import Zoo
 from .. import predict
 from .._option import option
+from ..predict._show import draw_curves, draw_predictions
 from ._command import Command, group
 from ._processes import Processes
 from ._shared import print_json, require
@@ -68,8 +69,8 @@ class Train(Command):
         )
         if not is_first():
             return 0
-        predict.draw_predictions([report], out / "predictions.png")
-        predict.draw_curves([report], out / "curves.png")
+        draw_predictions([report], out / "predictions.png")
+        draw_curves([report], out / "curves.png")
         if self.json:
             print_json(json.loads(report.to_json()))
         else:
@@ -92,11 +93,11 @@ class Apply(Command):
     def run(self) -> int:
         """Predict, and print or write a line for each model."""
         zoo = Zoo(self.zoo)
-        rows, predicted = predict.apply(self.checkpoint, zoo)
-        lines = ["model,predicted,measured"]
+        rows, predicted, split = predict.apply(self.checkpoint, zoo)
+        lines = ["model,predicted,measured,split"]
         lines += [
-            f"{row},{value:.6f},{zoo.success[row, 0]:.6f}"
-            for row, value in zip(rows, predicted, strict=True)
+            f"{row},{value:.6f},{zoo.success[row, 0]:.6f},{part}"
+            for row, value, part in zip(rows, predicted, split, strict=True)
         ]
         text = "\n".join(lines) + "\n"
         if self.out:
