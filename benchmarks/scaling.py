@@ -68,8 +68,6 @@ def _measure() -> dict[str, float]:
     from unf.lab import predict
     from unf.lab._progress import Progress
     from unf.lab.lopt import MetaTraining, first_theta
-    from unf.lab.predict._batches import Examples, to_device
-    from unf.lab.predict._fit import fit
     from unf.lab.tasks import MLPTask
     from unf.lab.zoos import TinyRNN, train_chunk
     from unf.meta import InnerTraining, advance, begin, spread
@@ -99,13 +97,13 @@ def _measure() -> dict[str, float]:
     space = recipe.task.space
     rng = np.random.default_rng(0)
     weights = [rng.normal(size=(64, *leaf.shape)).astype(np.float32) for leaf in space.leaves]
-    examples = to_device(Examples(space.unflatten(weights), np.full(64, 0.5, np.float32)))
+    examples = predict.Examples(space.unflatten(weights), np.full(64, 0.5, np.float32))
     training = predict.Training(epochs=1, batch_size=8)
 
     def train() -> None:
         with Progress("", 8, show=False) as progress:
             make = lambda k: predict.METHODS["unf"].make(space, k)  # noqa: E731
-            fit(make, examples, examples, training, seeds=[0], progress=progress)
+            predict.fit(make, examples, examples, training, seeds=[0], progress=progress)
 
     return {
         "zoo, model-steps/s": zoo,

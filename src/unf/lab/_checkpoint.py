@@ -29,19 +29,6 @@ class CheckpointError(ValueError):
     """There are states of a job, and none can be used."""
 
 
-def difference(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
-    """The first thing in which a job that was begun is another than the one wanted.
-
-    >>> difference({"seed": 0, "steps": 5}, {"seed": 1, "steps": 5})
-    'seed = 0, not 1; give the same options, or choose another folder with --out'
-    """
-    for name in dict.fromkeys([*known, *wanted]):
-        if known.get(name) != wanted.get(name):
-            values = f"{name} = {known.get(name)!r}, not {wanted.get(name)!r}"
-            return f"{values}; give the same options, or choose another folder with --out"
-    return None
-
-
 class Checkpoints:
     """States of one job, each a tree of arrays. Spread arrays are cut along their first axis."""
 

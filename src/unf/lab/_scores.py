@@ -1,27 +1,48 @@
-"""How well predictions rank and fit the truth."""
+"""How well predictions rank and fit the true values, and how certain the scores are."""
 
 import numpy as np
 from jaxtyping import Float
 
 
 def kendall_tau(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> float:
-    """Kendall's rank correlation, tau-b; 0 if either is constant."""
+    """Kendall's rank correlation (tau-b); 0 if either argument is constant."""
     dx, dy = (np.sign(v[:, None] - v[None, :]) for v in (x, y))
     return float(np.sum(dx * dy) / max(np.linalg.norm(dx) * np.linalg.norm(dy), 1.0))
 
 
+def leave_one_out_tau(
+    predicted: Float[np.ndarray, "seeds n"], true: Float[np.ndarray, " n"]
+) -> Float[np.ndarray, " n"]:
+    """Kendall's τ without each of the networks in turn, averaged over seeds."""
+    dy = np.sign(true[:, None] - true[None, :])
+    rows = []
+    for x in predicted:
+        dx = np.sign(x[:, None] - x[None, :])
+        both, xx, yy = (m.sum() - 2 * m.sum(axis=1) for m in (dx * dy, dx * dx, dy * dy))
+        rows.append(both / np.sqrt(np.maximum(xx * yy, 1.0)))
+    return np.mean(rows, axis=0)
+
+
+def jackknife_error(left_out: Float[np.ndarray, " n"]) -> float:
+    """The standard error of a score, from its values without each network in turn.
+
+    The score of a difference between two predictors is paired: give it the differences.
+    """
+    return float(np.sqrt((len(left_out) - 1) * np.var(left_out)))
+
+
 def r_squared(predicted: Float[np.ndarray, " n"], true: Float[np.ndarray, " n"]) -> float:
-    """The fraction of the truth's variance that is predicted; NaN if it has none."""
+    """The fraction of the variance of the true values that is predicted; NaN if it is zero."""
     variance = np.var(true)
     return float(1 - np.mean((predicted - true) ** 2) / variance) if variance else float("nan")
 
 
 def standard_error(values: Float[np.ndarray, " n"]) -> float:
-    """Of the mean; NaN for a single value."""
+    """The standard error of the mean; NaN for a single value."""
     return float(values.std(ddof=1) / len(values) ** 0.5) if len(values) > 1 else float("nan")
 
 
 def summary(values: Float[np.ndarray, " n"], digits: int = 3) -> str:
-    """Mean ± standard error, or the value if there is but one."""
+    """Mean ± standard error, or the value itself if there is only one."""
     error = f" ± {standard_error(values):.{digits}f}" if len(values) > 1 else ""
     return f"{values.mean():.{digits}f}{error}"

@@ -6,17 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from .._files import write_whole
-from .lopt import (
-    OPTIMIZER,
-    SMALL,
-    Comparison,
-    MetaTraining,
-    Pace,
-    compare,
-    draw_comparisons,
-    make_task,
-    meta_train,
-)
+from .lopt import Comparison, MetaTraining, compare, make_task, meta_train
+from .lopt._job import OPTIMIZER, Pace
+from .lopt._options import SMALL
+from .lopt._show import draw_comparisons
 from .tasks import Task
 
 KINDS = {
@@ -30,7 +23,7 @@ KINDS = {
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """The panels, and where everything is."""
+    """The panels, and the folder that holds everything."""
 
     comparisons: list[Comparison]
     out: Path
@@ -53,19 +46,19 @@ def run(
     announce: Callable[[str], None] = lambda text: None,
     show_progress: bool = True,
 ) -> Result:
-    """Meta-train what is not trained yet, evaluate, draw.
+    """Meta-train, evaluate and draw; what an earlier call has finished is kept.
 
     Args:
-        out: folder for everything; what is meta-trained or evaluated there is not done again.
+        out: the folder for everything.
         tasks: the panels.
-        options: of meta-training, by default the paper's.
-        steps: meta-steps by task, for those that shall have others than `options` says.
+        options: the settings of meta-training, by default the paper's.
+        steps: meta-steps by task, where they differ from `options`.
         small: a version for CPUs.
-        folder: where data are, by default what the variable UNF_DATA names.
-        seed: of meta-training.
+        folder: where the data are, by default the folder that the variable UNF_DATA names.
+        seed: the seed of meta-training.
         seeds: networks that are trained for each curve.
-        announce: is told about data.
-        show_progress: show rates and time left on standard error.
+        announce: is called with a line about each task's data.
+        show_progress: show rates and the time left on standard error.
     """
     unknown = [name for name in (*tasks, *(steps or {})) if name not in KINDS]
     if unknown:
@@ -77,13 +70,13 @@ def run(
     for name, (task, about) in zip(tasks, prepared, strict=True):
         announce(f"{name}: {about}")
         chosen = dataclasses.replace(options, steps=(steps or {}).get(name, options.steps))
-        comparisons.append(_panel(task, out, chosen, seed, range(seeds), show_progress))
+        comparisons.append(_panel(task, out, chosen, seed, list(range(seeds)), show_progress))
         draw_comparisons(comparisons, out / "figure2.png")
     return Result(comparisons, out)
 
 
 def _panel(
-    task: Task, out: Path, options: MetaTraining, seed: int, seeds: range, show_progress: bool
+    task: Task, out: Path, options: MetaTraining, seed: int, seeds: list[int], show_progress: bool
 ) -> Comparison:
     thetas: dict[str, Any] = {}
     notes: dict[str, dict[str, Any]] = {}
@@ -97,8 +90,8 @@ def _panel(
         if pace.rate:
             notes[kind]["trajectory-steps/s"] = round(pace.rate)
     file, horizon = out / f"{task.name}.json", options.horizon or task.horizon
-    known = _known(file, seeds, [out / task.name / kind for kind in thetas])
-    if known is not None:
+    known = _evaluated(file, [out / task.name / kind / OPTIMIZER for kind in thetas])
+    if known is not None and known.seeds == seeds:
         return known
     comparison = compare(
         task, thetas, horizon=horizon, seeds=seeds, notes=notes, show_progress=show_progress
@@ -107,13 +100,11 @@ def _panel(
     return comparison
 
 
-def _known(file: Path, seeds: range, folders: list[Path]) -> Comparison | None:
-    """The evaluation of an earlier call, if there was one of these seeds after meta-training."""
-    trained = [folder / OPTIMIZER for folder in folders]
-    if not file.exists() or any(x.stat().st_mtime > file.stat().st_mtime for x in trained):
+def _evaluated(file: Path, optimizers: list[Path]) -> Comparison | None:
+    """An earlier evaluation, if it is newer than the optimizers."""
+    if not file.exists() or any(x.stat().st_mtime > file.stat().st_mtime for x in optimizers):
         return None
     try:
-        found = Comparison.from_json(file.read_text())
+        return Comparison.from_json(file.read_text())
     except ValueError:
         return None
-    return found if found.seeds == list(seeds) else None

@@ -6,26 +6,19 @@ import os
 from pathlib import Path
 
 from .._files import write_whole
-from ..zoo import Zoo
-from ._scores import summary
-from .predict import (
-    METHODS,
-    RESULT,
-    PredictError,
-    Report,
-    Training,
-    draw_curves,
-    draw_predictions,
-    train,
-)
+from ._scores import jackknife_error, leave_one_out_tau, summary
+from .predict import METHODS, Report, Training, train
+from .predict._run import UNCERTAIN
+from .predict._show import draw_curves, draw_predictions
 from .zoos import TinyRNN, build
 
 PAPER = {"deepset": "0.8306", "statnn": "0.8839 ± 0.0007", "unf": "0.8968 ± 0.0006"}
+"""Kendall's τ as printed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """How large the experiment is."""
+    """How large the experiment is; `epochs` replaces each method's own number."""
 
     recipe: TinyRNN
     models: int
@@ -33,7 +26,6 @@ class Setting:
     seeds: int
     methods: tuple[str, ...] = tuple(METHODS)
     epochs: int | None = None
-    """Instead of each method's own."""
     chunk: int | None = None
 
     def training(self, method: str) -> Training:
@@ -60,18 +52,29 @@ class Result:
     out: Path
 
     def __str__(self) -> str:
-        first = self.reports[0]
-        lines = [
-            "| method | test τ | R² | paper's τ |\n|---|---|---|---|",
-            *(
-                f"| {r.title} | {summary(r.tau, 4)} | {summary(r.r2, 3)} "
-                f"| {PAPER.get(r.method, '')} |"
-                for r in self.reports
-            ),
-            f"\n{len(first.true):,} test models, mean ± standard error of {len(first.seeds)} seeds",
-            f"τ between two measurements of the truth {first.cap:.4f}; of boosted trees that know "
-            f"only the training settings {first.settings:.4f}",
-            f"reordering hidden neurons changes predictions by at most "
+        first, best = self.reports[0], max(self.reports, key=lambda r: r.tau.mean())
+        left_out = leave_one_out_tau(best.predicted, best.true)
+        lines = ["| method | test τ | below the best | R² | paper's τ |\n|---|---|---|---|---|"]
+        errors = []
+        for r in self.reports:
+            errors.append(jackknife_error(left_out - leave_one_out_tau(r.predicted, r.true)))
+            below = f"{best.tau.mean() - r.tau.mean():.4f} ± {errors[-1]:.4f}"
+            cells = [r.title, summary(r.tau, 4), "" if r is best else below, summary(r.r2, 3)]
+            lines.append(f"| {' | '.join(cells)} | {PAPER.get(r.method, '')} |")
+        tests = f"{len(first.true):,} test networks"
+        lines.append(
+            f"\n{tests}; ± is the standard error over {len(first.seeds)} seeds, and of "
+            "differences that over test networks"
+        )
+        if max(errors) > UNCERTAIN:
+            lines.append(
+                f"{tests} are too few to rank methods: a difference below twice its standard "
+                "error is noise"
+            )
+        lines += [
+            f"test–retest ceiling of τ {first.cap:.4f}; a model that sees only the training "
+            f"settings reaches {first.settings:.4f}",
+            "reordering hidden neurons changes predictions by at most "
             f"{max(r.invariance for r in self.reports):.0e}",
             f"pictures and numbers in {self.out}",
         ]
@@ -86,31 +89,32 @@ def run(
     seeds: int | None = None,
     show_progress: bool = True,
 ) -> Result:
-    """Build the zoo, or what is missing of it, and train every predictor that has no result yet.
+    """Build the zoo and train every predictor; what an earlier call has finished is kept.
 
     Args:
         setting: `FULL` or `SMALL`.
-        out: folder for the zoo, the predictors and the results.
-        seed: of the zoo.
-        seeds: predictors of each method, by default the setting's.
-        show_progress: show rates and time left on standard error.
+        out: the folder for the zoo, the predictors and the results.
+        seed: the seed of the zoo.
+        seeds: predictors of each method, by default the setting's number.
+        show_progress: show rates and the time left on standard error.
+
+    Raises:
+        ZooError: if the folder has another zoo.
+        PredictError: if the folder has predictors that were trained with other settings.
     """
     folder = Path(out)
     zoo = build(
-        setting.recipe,
-        folder / "zoo",
-        models=setting.models,
-        seed=seed,
-        chunk=setting.chunk,
-        resume=True,
-        show_progress=show_progress,
-    )
+        setting.recipe, folder / "zoo", models=setting.models, seed=seed, chunk=setting.chunk,
+        resume=True, show_progress=show_progress,
+    )  # fmt: skip
     reports = [
-        _report(
-            setting, zoo, method, folder, setting.seeds if seeds is None else seeds, show_progress
+        train(
+            zoo, method, folder / method, training=setting.training(method),
+            seeds=setting.seeds if seeds is None else seeds, sizes=setting.sizes, resume=True,
+            show_progress=show_progress,
         )
         for method in setting.methods
-    ]
+    ]  # fmt: skip
     draw_predictions(reports, folder / "predictions.png")
     draw_curves(reports, folder / "curves.png")
     result = Result(reports, folder)
@@ -121,38 +125,3 @@ def run(
     write_whole(folder / "table1.json", json.dumps(table, indent=1))
     write_whole(folder / "table1.md", f"{result}\n")
     return result
-
-
-def _report(
-    setting: Setting, zoo: Zoo, method: str, folder: Path, seeds: int, show_progress: bool
-) -> Report:
-    """A method's result, from its folder if it is there and of this very experiment."""
-    training, file = setting.training(method), folder / method / RESULT
-    known = _read(file)
-    wanted = {
-        "method": method,
-        "training": dataclasses.asdict(training),
-        "zoo": zoo.origin,
-        "split": dict(zip(("train", "valid", "test"), setting.sizes, strict=True)),
-        "seeds": list(range(seeds)),
-        "include_diverged": False,
-    }
-    if known is not None and all(getattr(known, name) == wanted[name] for name in wanted):
-        return known
-    return train(
-        zoo,
-        method,
-        folder / method,
-        training=training,
-        seeds=seeds,
-        sizes=setting.sizes,
-        overwrite=True,
-        show_progress=show_progress,
-    )
-
-
-def _read(file: Path) -> Report | None:
-    try:
-        return Report.from_json(file.read_text())
-    except (OSError, UnicodeDecodeError, PredictError):
-        return None

@@ -24,13 +24,13 @@ class Row:
     """One task; sizes include α, β and γ₀, as the paper's do.
 
     Attributes:
-        task: its name.
-        terms: of the last layer with the paper's specification.
-        unf: parameters with it.
-        deepset: parameters.
-        nfn: parameters; None where filters have no windows and axes repeat.
+        task: the task's name.
+        terms: terms of the last layer, with the paper's specification.
+        unf: parameters of UNF with that specification.
+        deepset: parameters of Deep Set.
+        nfn: parameters of NFN; None where it does not apply.
         true_terms: terms with the network's own symmetries, every fixed axis permuted.
-        true_unf: parameters with those.
+        true_unf: parameters of UNF with those.
     """
 
     task: str
@@ -42,57 +42,46 @@ class Row:
     true_unf: int
 
 
-def run(*, show_progress: bool = False) -> list[Row]:
-    """Make every optimizer and count.
-
-    Args:
-        show_progress: show progress on standard error.
-    """
-    cnn, windows = spaces.paper_cnn(corrected=True), (-1, -2, -3, -4)
-    cases: list[tuple[WeightSpace, tuple[WeightSpace, dict] | None, WeightSpace]] = [
-        (spaces.paper_mlp(), (spaces.paper_mlp(), {}), spaces.mlp(64, 32, 10).relax()),
-        (spaces.paper_cnn(), (cnn, {"spatial": windows, "head_bias": False}), cnn),
-        (spaces.paper_rnn(), None, spaces.paper_rnn()),
-        (spaces.paper_transformer(), None, spaces.transformer().relax()),
+def run(*, show_progress: bool = True) -> list[Row]:
+    """Make every optimizer and count its parameters."""
+    windows = (-1, -2, -3, -4)
+    mlp, cnn = spaces.paper_mlp(), spaces.paper_cnn(corrected=True)
+    tasks = [
+        (mlp, spaces.mlp(64, 32, 10).relax(), lambda: _size("nfn", mlp)),
+        (spaces.paper_cnn(), cnn, lambda: _size("nfn", cnn, spatial=windows, head_bias=False)),
+        (spaces.paper_rnn(), spaces.paper_rnn(), lambda: None),
+        (spaces.paper_transformer(), spaces.transformer().relax(), lambda: None),
     ]
     rows = []
-    with Progress("making every optimizer", len(cases), show=show_progress) as progress:
-        for task, (paper, nfn, true) in zip(PAPER, cases, strict=True):
-            progress.advance(0, task)
+    with Progress("table 2", len(tasks), unit="tasks", show=show_progress) as progress:
+        for task, (paper, true, nfn) in zip(PAPER, tasks, strict=True):
+            sizes = _size("unf", paper), _size("deepset"), nfn()
             rows.append(
-                Row(
-                    task,
-                    count_terms(paper),
-                    _size("unf", paper),
-                    _size("deepset"),
-                    nfn and _size("nfn", nfn[0], **nfn[1]),
-                    count_terms(true),
-                    _size("unf", true),
-                )
+                Row(task, count_terms(paper), *sizes, count_terms(true), _size("unf", true))
             )
-            progress.advance()
+            progress.advance(1, task)
     return rows
 
 
 def as_text(rows: list[Row]) -> str:
-    """The table, with a mark for each cell that is not the paper's."""
+    """The table, with a remark in each cell that differs from the paper's."""
     lines = [
         "| task | UNF | Deep Set | NFN | terms | true symmetries: terms | UNF |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        printed = PAPER[row.task]
+        sizes = zip((row.unf, row.deepset, row.nfn), PAPER[row.task], strict=True)
         cells = [
             "n/a" if ours is None else f"{ours:,}" + ("" if ours == paper else f" (paper {paper})")
-            for ours, paper in zip((row.unf, row.deepset, row.nfn), printed, strict=True)
+            for ours, paper in sizes
         ]
-        cells += [f"{row.terms:,}", f"{row.true_terms:,}", f"{row.true_unf:,}"]
+        cells += [f"{number:,}" for number in (row.terms, row.true_terms, row.true_unf)]
         lines.append(f"| {row.task} | {' | '.join(cells)} |")
     same = all((row.unf, row.deepset, row.nfn) == PAPER[row.task] for row in rows)
-    lines.append(
-        "\nEvery cell is the paper's." if same else "\nCells with a remark differ from the paper."
-    )
-    lines.append("Sizes include α, β and γ₀, which the paper's caption says are left out.")
+    lines += [
+        "\nEvery cell is the paper's." if same else "\nCells with a remark differ from the paper.",
+        "Sizes include α, β and γ₀, which the paper's caption says are left out.",
+    ]
     return "\n".join(lines)
 
 

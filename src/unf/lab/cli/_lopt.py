@@ -16,20 +16,18 @@ from ...optim import KINDS, Theta, learned_optimizer, load, origin
 from .._progress import Progress, say
 from ..lopt import (
     GRIDS,
-    OPTIMIZER,
-    SMALL,
     Comparison,
     MetaTraining,
-    Pace,
-    Row,
     compare,
-    draw_comparisons,
     evaluate,
     first_theta,
-    join,
     make_task,
     meta_train,
 )
+from ..lopt._compare import join
+from ..lopt._job import OPTIMIZER, Pace, Row
+from ..lopt._options import SMALL
+from ..lopt._show import draw_comparisons
 from ..tasks import TASKS, Task
 from ._command import Command, CommandError, Data, File, Folder, Job, one_of, print_json
 from ._processes import Processes

@@ -23,7 +23,7 @@ TITLES = {
     "adam": "Adam, tuned",
     "sgdm-tuned": "SGDM, tuned",
 }
-"""Names in pictures and tables."""
+"""Optimizers' names in pictures and tables."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,13 +31,13 @@ class Comparison:
     """Curves of several optimizers on one task.
 
     Attributes:
-        task: its name.
-        dataset: what it was trained on.
-        horizon: steps of each training.
-        seeds: one network each.
+        task: the task's name.
+        dataset: the dataset's name.
+        horizon: the number of training steps.
+        seeds: one network was trained for each.
         curves: by the optimizer's name.
-        notes: for each, what is worth knowing: the options that a grid chose, or how long it
-            was meta-trained.
+        notes: by the optimizer's name, what is shown beside it: the options that the grid
+            search chose, or how long it was meta-trained.
     """
 
     task: str
@@ -49,22 +49,18 @@ class Comparison:
 
     def to_json(self) -> str:
         """Everything, with versions, machine and date."""
-        record = {
-            **{f.name: getattr(self, f.name) for f in dataclasses.fields(self)},
-            "curves": {
-                name: {part: np.round(x, 6).tolist() for part, x in curves._asdict().items()}
-                for name, curves in self.curves.items()
-            },
-            **provenance(),
+        curves = {
+            name: {part: np.round(x, 6).tolist() for part, x in curves._asdict().items()}
+            for name, curves in self.curves.items()
         }
-        return json.dumps(record)
+        return json.dumps({**vars(self), "curves": curves, **provenance()})
 
     @classmethod
     def from_json(cls, text: str) -> "Comparison":
-        """Read back what `to_json` wrote.
+        """Read what `to_json` wrote.
 
         Raises:
-            ValueError: if it is something else.
+            ValueError: if the text is something else.
         """
         try:
             record = json.loads(text)
@@ -94,36 +90,6 @@ class Comparison:
         return "\n".join(lines)
 
 
-def join(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """Make one of those that trained the same networks, a task each.
-
-    Raises:
-        ValueError: if two of a task differ in data, steps or seeds, or name an optimizer twice.
-    """
-    joined: dict[str, Comparison] = {}
-    for one in comparisons:
-        if one.task not in joined:
-            joined[one.task] = one
-            continue
-        known = joined[one.task]
-        for field in ("dataset", "horizon", "seeds"):
-            values = [getattr(x, field) for x in (known, one)]
-            if values[0] != values[1]:
-                raise ValueError(f"comparisons on {one.task} with {field} {values[0]}, {values[1]}")
-        both = sorted(known.curves.keys() & one.curves)
-        if both:
-            raise ValueError(f"comparisons on {one.task} that both have {both}")
-        joined[one.task] = dataclasses.replace(
-            known, curves=known.curves | one.curves, notes=known.notes | one.notes
-        )
-    return list(joined.values())
-
-
-def title(name: str) -> str:
-    """An optimizer's name as people read it."""
-    return TITLES.get(name, name)
-
-
 def compare(
     task: Task,
     optimizers: Mapping[str, Theta],
@@ -134,42 +100,69 @@ def compare(
     notes: Mapping[str, Mapping[str, Any]] | None = None,
     show_progress: bool = True,
 ) -> Comparison:
-    """Train fresh networks with learned optimizers and with tuned hand-made ones.
+    """Train fresh networks with learned optimizers and with tuned hand-designed ones.
 
     Args:
         task: what to train.
-        optimizers: learned ones by name.
-        horizon: steps of each training, by default the paper's.
-        seeds: one network each.
-        baselines: hand-made optimizers, see `GRIDS`.
-        notes: what to write beside learned ones.
-        show_progress: show time left on standard error.
+        optimizers: learned optimizers by name.
+        horizon: training steps, by default the paper's.
+        seeds: one network is trained for each.
+        baselines: hand-designed optimizers, see `GRIDS`.
+        notes: what to show beside learned optimizers.
+        show_progress: show the time left on standard error.
     """
     both = [name for name in baselines if name in optimizers]
     if both:
         raise ValueError(f"learned optimizers cannot have the names of tuned ones: {both}")
     steps, data = horizon or task.horizon, task.data()
-    curves, remarks = {}, {}
     total = len(optimizers) + len(baselines)
+    made: dict[str, tuple[Any, Any]] = {k: (learned_optimizer, x) for k, x in optimizers.items()}
+    remarks = {name: dict((notes or {}).get(name, {})) for name in optimizers}
+    curves = {}
     with Progress(f"evaluation on {task.name}", total, show=show_progress) as progress:
-        for name, theta in optimizers.items():
-            curves[name] = evaluate(
-                task, data, learned_optimizer, theta, seeds=seeds, horizon=steps
-            )
-            remarks[name] = dict((notes or {}).get(name, {}))
-            progress.advance(1, title(name))
-        for name in baselines:
-            make, chosen = GRIDS[name][0], tune(task, data, name, horizon=steps)
-            edge = at_edge(name, chosen)
-            remarks[name] = chosen | ({"at the edge of the grid:": ", ".join(edge)} if edge else {})
-            curves[name] = evaluate(task, data, make, chosen, seeds=seeds, horizon=steps)
+        for name in (*optimizers, *baselines):
+            if name not in made:
+                chosen = tune(task, data, name, horizon=steps)
+                edge = ", ".join(at_edge(name, chosen))
+                remarks[name] = chosen | ({"at the edge of the grid:": edge} if edge else {})
+                made[name] = GRIDS[name][0], chosen
+            curves[name] = evaluate(task, data, *made[name], seeds=seeds, horizon=steps)
             progress.advance(1, title(name))
     dataset = getattr(task, "dataset", "")
     return Comparison(task.name, dataset, steps, list(seeds), curves, remarks)
 
 
+def join(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Combine the comparisons of each task into one; they must have trained the same networks.
+
+    Raises:
+        ValueError: if two differ in data, steps or seeds, or have an optimizer in common.
+    """
+    joined: dict[str, Comparison] = {}
+    for one in comparisons:
+        if one.task not in joined:
+            joined[one.task] = one
+            continue
+        known = joined[one.task]
+        for field in ("dataset", "horizon", "seeds"):
+            a, b = (getattr(x, field) for x in (known, one))
+            if a != b:
+                raise ValueError(f"comparisons on {one.task} with {field} {a}, {b}")
+        both = sorted(known.curves.keys() & one.curves)
+        if both:
+            raise ValueError(f"comparisons on {one.task} that both have {both}")
+        curves, notes = known.curves | one.curves, known.notes | one.notes
+        joined[one.task] = dataclasses.replace(known, curves=curves, notes=notes)
+    return list(joined.values())
+
+
+def title(name: str) -> str:
+    """An optimizer's name in pictures and tables."""
+    return TITLES.get(name, name)
+
+
 def _order(curves: Curves) -> float:
-    """By the last losses; what diverged comes last."""
+    """By the last losses; optimizers that diverged come last."""
     mean = float(curves.last.mean())
     return mean if np.isfinite(mean) else np.inf
 

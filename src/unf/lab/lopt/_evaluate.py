@@ -15,13 +15,13 @@ from ..tasks import Data, Task
 
 Keys = Key[Array, " networks"]
 POINTS = 100
-"""Curves are means over at most this many parts of the horizon, equal but for the last."""
+"""Curves are means over at most this many parts of the horizon, equal except for the last."""
 _HELDOUT_BATCHES = 8
-_EVALUATION, _TUNING = 4, 5  # streams of a seed's random numbers; meta-training has the others
+_EVALUATION, _TUNING = 4, 5  # a seed's streams of random numbers; meta-training has the others
 
 
 class Curves(NamedTuple):
-    """Losses along training, of several networks; held-out ones at the end of each part."""
+    """Losses of several networks along training; held-out ones at the end of each part."""
 
     train: Float[np.ndarray, "seeds points"]
     heldout: Float[np.ndarray, "seeds points"]
@@ -29,25 +29,19 @@ class Curves(NamedTuple):
     @property
     def last(self) -> Float[np.ndarray, " seeds"]:
         """The training loss over the last tenth of the horizon."""
-        return _last_tenth(self.train)
+        return self.train[:, -max(1, self.train.shape[1] // 10) :].mean(axis=1)
 
     @property
     def last_heldout(self) -> Float[np.ndarray, " seeds"]:
         """The held-out loss over the last tenth of the horizon."""
-        return _last_tenth(self.heldout)
+        return Curves(self.heldout, self.heldout).last
 
 
-def _last_tenth(losses: Float[np.ndarray, "seeds points"]) -> Float[np.ndarray, " seeds"]:
-    return losses[:, -max(1, losses.shape[1] // 10) :].mean(axis=1)
-
-
-def adam(options: Mapping[str, Array]) -> optax.GradientTransformation:
-    """Adam."""
+def _adam(options: Mapping[str, Array]) -> optax.GradientTransformation:
     return optax.adam(options["learning_rate"])
 
 
-def sgdm(options: Mapping[str, Array]) -> optax.GradientTransformation:
-    """SGD with momentum, m ← γm + g."""
+def _sgdm(options: Mapping[str, Array]) -> optax.GradientTransformation:
     return optax.sgd(options["learning_rate"], momentum=options["momentum"])
 
 
@@ -58,13 +52,13 @@ def _grid(**values: Any) -> dict[str, Float[np.ndarray, " options"]]:
 
 
 GRIDS: dict[str, tuple[Callable, dict[str, Float[np.ndarray, " options"]]]] = {
-    "adam": (adam, _grid(learning_rate=np.geomspace(1e-4, 1e-1, 13))),
+    "adam": (_adam, _grid(learning_rate=np.geomspace(1e-4, 1e-1, 13))),
     "sgdm-tuned": (
-        sgdm,
+        _sgdm,
         _grid(learning_rate=np.geomspace(1e-3, 1, 13), momentum=(0, 0.5, 0.9, 0.95, 0.99)),
     ),
 }
-"""Hand-made optimizers by name, and the options that are tried."""
+"""Hand-designed optimizers by name: what makes one from options, and the options to try."""
 
 
 def evaluate(
@@ -74,12 +68,12 @@ def evaluate(
 
     Args:
         task: what to train.
-        data: its data.
-        make: makes an Optax optimizer from `options`, such as `unf.optim.learned_optimizer`
-            from a θ.
-        options: arrays, or a tree of them.
-        seeds: one network each.
-        horizon: steps of training.
+        data: the task's data.
+        make: makes an Optax optimizer from `options`, as `unf.optim.learned_optimizer` does
+            from θ.
+        options: an array or a tree of arrays.
+        seeds: one network is trained for each.
+        horizon: training steps.
     """
     options = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), options)
     if not len(seeds) or horizon < 1:
@@ -102,10 +96,10 @@ def tune(task: Task, data: Data, name: str, *, horizon: int, runs: int = 3) -> d
 
     Args:
         task: what to train.
-        data: its data.
+        data: the task's data.
         name: one of `GRIDS`.
-        horizon: steps of each training.
-        runs: networks for each point of the grid, none of them evaluated later.
+        horizon: training steps.
+        runs: networks for each point of the grid; `evaluate` trains other ones.
 
     Raises:
         ValueError: if training diverges at every point of the grid.
@@ -121,7 +115,7 @@ def tune(task: Task, data: Data, name: str, *, horizon: int, runs: int = 3) -> d
 
 
 def at_edge(name: str, options: Mapping[str, float]) -> list[str]:
-    """The options that are the smallest or largest of their grid: better ones may lie beyond."""
+    """The options at the smallest or largest value of their grid: better ones may lie beyond."""
     grid = GRIDS[name][1]
     return [k for k, x in options.items() if np.isclose(x, [grid[k].min(), grid[k].max()]).any()]
 
@@ -147,16 +141,13 @@ def _curves(
     task: Task, data: Data, make: Callable, options: PyTree, keys: Keys, horizon: int
 ) -> tuple[Array, Array]:
     """Train one network for each key."""
-    ends = part_ends(horizon)
+    ends, optimizer = part_ends(horizon), make(options)
     each, rest = int(ends[0]), horizon % int(ends[0])
-    optimizer = make(options)
 
     def step(state: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Array]:
         return training_step(task, optimizer, state, task.batch(data.train, key=key))
 
-    def part(
-        state: PyTree, key: PRNGKeyArray, steps: int = each
-    ) -> tuple[PyTree, tuple[Array, Array]]:
+    def part(state: PyTree, key: PRNGKeyArray, steps: int = each) -> tuple[PyTree, Any]:
         train_key, heldout_key = jax.random.split(key)
         state, losses = jax.lax.scan(step, state, jax.random.split(train_key, steps))
         heldout = jax.lax.map(
@@ -169,12 +160,11 @@ def _curves(
         init_key, key = jax.random.split(key)
         params = task.init(key=init_key)
         keys = jax.random.split(key, len(ends))
-        state, curves = jax.lax.scan(
-            part, (params, optimizer.init(params)), keys[: horizon // each]
-        )
+        state = params, optimizer.init(params)
+        state, curves = jax.lax.scan(part, state, keys[: horizon // each])
         if not rest:
             return curves
         _, last = part(state, keys[-1], rest)
-        return jax.tree.map(lambda x, y: jnp.append(x, y), curves, last)
+        return jax.tree.map(jnp.append, curves, last)
 
     return jax.vmap(one)(keys)

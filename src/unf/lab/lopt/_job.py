@@ -1,11 +1,13 @@
 """One meta-training: from a task to a file with a learned optimizer, through interruptions."""
 
+import dataclasses
+import json
 import os
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,14 +15,24 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from ..._devices import UnevenError, enough_memory, is_first, taken_back
+from ..._devices import is_first, taken_back
+from ..._files import write_whole
+from ...meta._estimators import Estimator
 from ...meta._problem import InnerTraining
-from ...meta._train import advance, begin, spread
-from ...optim import FORMS, KINDS, Theta, init_theta
+from ...meta._train import MetaState, Metrics, advance, begin, spread
+from ...optim import FORMS, KINDS, Theta, init_theta, save
+from .._checkpoint import Checkpoints
+from .._folder import claim, job_errors
 from .._progress import Progress
+from .._provenance import provenance
 from ..tasks import Task, check_finite
-from ._folder import Row, claim, describe, make_row, restore, store
 from ._options import MetaError, MetaTraining
+
+Row = dict[str, float | int]
+"""One line of the metrics."""
+COLUMNS: tuple[str, ...] = ("step", "loss", "gradient_norm", "lost", "alpha", "gamma", "beta")
+CONFIG, METRICS, OPTIMIZER = "config.json", "metrics.csv", "optimizer.safetensors"
+_WHAT = {"what": "checkpoint of a meta-training"}
 
 
 def meta_train(
@@ -31,6 +43,7 @@ def meta_train(
     *,
     seed: int = 0,
     resume: bool = False,
+    overwrite: bool = False,
     steps_per_call: int | None = None,
     seconds_between_checkpoints: float = 60.0,
     on_metrics: Callable[[Row], None] | None = None,
@@ -39,138 +52,229 @@ def meta_train(
     """Meta-train a learned optimizer on a task.
 
     The folder `out` gets `optimizer.safetensors` (for `unf.optim.load`), `metrics.csv`,
-    `config.json` and the last two `checkpoints`. Stopped at any moment, it goes on from the last
-    one that is whole with `resume`, to the same result as without the stop. Pairs of runs are
-    spread over all devices of all processes that `jax.distributed` knows.
+    `config.json` and the last two `checkpoints`. If it stops at any moment, `resume=True`
+    continues from the last complete checkpoint, to the same result. Pairs of runs are sharded
+    across all devices of all processes that `jax.distributed` knows.
 
     Args:
         task: what the optimizer learns to train.
         kind: one of `unf.optim.KINDS`.
-        out: folder for results.
-        options: how, by default as in the paper.
-        seed: of everything random.
-        resume: go on from a checkpoint, if there is one.
-        steps_per_call: meta-steps to one call of the compiled function.
+        out: the folder for results.
+        options: the settings of meta-training, by default the paper's.
+        seed: the seed of everything random.
+        resume: continue from a checkpoint, if there is one.
+        overwrite: delete the results of an earlier meta-training in `out`.
+        steps_per_call: meta-steps in one call of the compiled function.
         seconds_between_checkpoints: how much work an interruption may cost.
-        on_metrics: is given every row of the metrics.
-        show_progress: show rate and time left on standard error.
+        on_metrics: is called with every row of the metrics.
+        show_progress: show the rate and the time left on standard error.
 
     Raises:
-        MetaError: if there are results already, or a checkpoint of another meta-training.
+        MetaError: if there are results already, or those to resume are of another meta-training.
         DataError: if the task's data are missing or not finite.
     """
-    options = options or MetaTraining()
+    options, folder = options or MetaTraining(), Path(out)
     if kind not in KINDS:
         raise MetaError(f"unknown kind of optimizer {kind!r}; expected one of {list(KINDS)}")
-    folder, keys = Path(out), _Keys.of(seed)
-    data = task.data()
+    _, cut_key, runs_key, steps_key = _keys(seed)
+    data, optimizer = task.data(), options.make_optimizer()
     check_finite(data, task.name)
     problem = InnerTraining(data.train, task)
-    try:
-        with _enough_memory(options):
-            cut = _cut(problem, options.cut, keys.cut)
-        estimator = options.make_estimator(task, cut)
-    except ValueError as error:
-        raise MetaError(str(error)) from error
-    optimizer = options.make_optimizer()
+    with _errors(folder, options):
+        estimator = _estimator(problem, options, key=cut_key)
     config = describe(task, kind, options, seed)
-    checkpoints = claim(folder, config, resume=resume)
+    checkpoints = claim(
+        folder, {**_WHAT, **config}, outputs=(METRICS, OPTIMIZER), known=_known(folder / CONFIG),
+        resume=resume, overwrite=overwrite, error=MetaError,
+    )  # fmt: skip
+    if is_first():
+        write_whole(folder / CONFIG, json.dumps(config, indent=1))
     theta = first_theta(task, kind, options, seed=seed)
-    with _enough_memory(options):
-        state = jax.block_until_ready(begin(problem, estimator, optimizer, theta, key=keys.runs))
-    state, rows = restore(checkpoints, state)
-    if int(state.step) == options.steps:
-        return taken_back(state.theta)
-    try:
-        with _enough_memory(options):
-            state, problem = spread(state, problem, estimator)
-    except UnevenError as error:
-        raise MetaError(str(error)) from error
-    per_call = steps_per_call or (10 if jax.default_backend() == "cpu" else 25)
-    label, first, saved = f"{kind} on {task.name}", int(state.step), time.monotonic()
-    with (
-        _enough_memory(options),
-        Progress(
-            label, options.steps, unit="meta-steps", done=first, show=show_progress and is_first()
-        ) as progress,
-    ):
-        try:
-            while int(state.step) < options.steps:
-                count = min(per_call, options.steps - int(state.step))
-                after, metrics = advance(
-                    problem, estimator, optimizer.update, state, jnp.asarray(count, jnp.int32),
-                    key=keys.steps, at_most=per_call,
-                )  # fmt: skip
-                rows.append(make_row(after, metrics, count))
-                state = after  # together with its row, so that none is lost by an interruption
-                if on_metrics is not None:
-                    on_metrics(rows[-1])
-                progress.advance(count, _note(rows[-1]))
-                if time.monotonic() - saved > seconds_between_checkpoints:
-                    store(folder, checkpoints, state, rows, config)
-                    saved = time.monotonic()
-        finally:
-            if int(state.step) > first:
-                rows = rows[: _rows_until(rows, int(state.step))]
-                store(folder, checkpoints, state, rows, config)
-    return taken_back(state.theta)
+    with _errors(folder, options):
+        state = jax.block_until_ready(begin(problem, estimator, optimizer, theta, key=runs_key))
+        state, rows = restore(checkpoints, state)
+        first, saved = int(state.step), time.monotonic()
+        if first == options.steps:
+            return taken_back(state.theta)
+        state, problem = spread(state, problem, estimator)
+        now = state, rows
+        per_call = steps_per_call or (10 if jax.default_backend() == "cpu" else 25)
+        label, show = f"{kind} on {task.name}", show_progress and is_first()
+        with Progress(label, options.steps, unit="meta-steps", done=first, show=show) as progress:
+            try:
+                while (left := options.steps - int(now[0].step)) > 0:
+                    count = min(per_call, left)
+                    state, metrics = advance(
+                        problem, estimator, optimizer.update, now[0], jnp.asarray(count, jnp.int32),
+                        key=steps_key, at_most=per_call,
+                    )  # fmt: skip
+                    row = _row(state, metrics, count)
+                    now = state, [*now[1], row]  # in one step, so that no interruption parts them
+                    if on_metrics is not None:
+                        on_metrics(row)
+                    progress.advance(count, _note(row))
+                    if time.monotonic() - saved > seconds_between_checkpoints:
+                        store(folder, checkpoints, *now, config)
+                        saved = time.monotonic()
+            finally:
+                if int(now[0].step) > first:
+                    store(folder, checkpoints, *now, config)
+    return taken_back(now[0].theta)
 
 
 def first_theta(task: Task, kind: str, options: MetaTraining, *, seed: int = 0) -> Theta:
-    """What a meta-training begins with; every axis is permuted, as in the paper."""
+    """The θ that a meta-training begins with; every axis is permuted, as in the paper."""
     return init_theta(
         kind,
         task.space.relax(),
-        key=_Keys.of(seed).theta,
+        key=_keys(seed)[0],
         form=FORMS[options.form],
         head_start=options.head_start,
         spatial=task.spatial if kind == "nfn" else (),
     )
 
 
-def _enough_memory(options: MetaTraining) -> AbstractContextManager[None]:
-    """Say what to make smaller if the device has no memory for it."""
-    what, remedy = f"{options.pairs} pairs of runs at once", "choose fewer --pairs or a smaller"
-    return enough_memory(MetaError, what, f"{remedy} --batch-size")
+def describe(task: Task, kind: str, options: MetaTraining, seed: int) -> dict[str, Any]:
+    """What distinguishes this meta-training from all others; where data are does not matter.
 
-
-class _Keys(NamedTuple):
-    """Streams of random numbers that have nothing in common."""
-
-    theta: PRNGKeyArray
-    cut: PRNGKeyArray
-    runs: PRNGKeyArray
-    steps: PRNGKeyArray
-
-    @classmethod
-    def of(cls, seed: int) -> "_Keys":
-        return cls(*jax.random.split(jax.random.key(seed), len(cls._fields)))
-
-
-def _cut(problem: InnerTraining, factor: float, key: PRNGKeyArray) -> float:
-    """The loss that counts most: a multiple of the mean loss of untrained networks."""
-    if not factor:
-        return float("inf")
-    task = problem.task
-
-    @eqx.filter_jit
-    def loss(problem: InnerTraining, key: PRNGKeyArray) -> Array:
-        first, second = jax.random.split(key)
-        return task.loss(task.init(key=first), task.batch(problem.data, key=second))
-
-    mean = float(np.mean([loss(problem, k) for k in jax.random.split(key, 8)]))
-    if not 0 < mean < float("inf"):
+    Raises:
+        MetaError: if the task has fields that JSON cannot hold.
+    """
+    try:
+        fields = {f"task.{k}": v for k, v in dataclasses.asdict(task).items() if k != "folder"}
+        about = {"format": 1, "task": task.name, **fields, "kind": kind}
+        return json.loads(json.dumps({**about, **dataclasses.asdict(options), "seed": seed}))
+    except (TypeError, AttributeError) as error:
         raise MetaError(
-            f"untrained networks of task {task.name!r} have a mean loss of {mean:.3g}, of which "
-            "losses cannot be cut off at a multiple; choose cut=0, or mend the task"
-        )
-    return factor * mean
+            f"the task {type(task).__name__} cannot be described ({error}); make it a frozen "
+            "dataclass with a name, whose fields are numbers, strings or tuples of them"
+        ) from error
+
+
+def _known(file: Path) -> dict[str, Any]:
+    """The job that a configuration describes; empty if it is missing or damaged."""
+    try:
+        return {**_WHAT, **json.loads(file.read_text())}
+    except (OSError, ValueError, TypeError, RecursionError):
+        return {}
+
+
+def restore(checkpoints: Checkpoints, state: MetaState) -> tuple[MetaState, list[Row]]:
+    """The state and metrics of the last complete checkpoint, or those of a beginning.
+
+    Raises:
+        CheckpointError: if there are checkpoints, but none is complete.
+        MetaError: if the metrics in the last one are damaged.
+    """
+    found = checkpoints.restore(state)
+    if found is None:
+        return state, []
+    try:
+        texts = [dict(zip(COLUMNS, row, strict=True)) for row in found[2]["metrics"]]
+        rows = [{k: int(x) if x.isdigit() else float(x) for k, x in row.items()} for row in texts]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise MetaError(
+            f"{checkpoints.folder}: the metrics in the last checkpoint are damaged ({error!r}); "
+            "remove that checkpoint to continue from the one before"
+        ) from error
+    return found[1], rows
+
+
+def store(
+    folder: Path,
+    checkpoints: Checkpoints,
+    state: MetaState,
+    rows: list[Row],
+    config: dict[str, Any],
+) -> None:
+    """Write metrics, optimizer and checkpoint, each completely or not at all.
+
+    The checkpoint comes last and has the metrics too: the other files are never older.
+    """
+    step = int(state.step)
+    texts = [[f"{row[c]:.8g}" for c in COLUMNS] for row in rows]
+    if is_first():
+        lines = [",".join(line) for line in [list(COLUMNS), *texts]]
+        write_whole(folder / METRICS, "\n".join(lines) + "\n")
+        origin = {**config, "trained_steps": step, **provenance()}
+        save(folder / OPTIMIZER, taken_back(state.theta), **origin)
+    checkpoints.save(step, state, {"metrics": texts})
+
+
+class Pace:
+    """Measures trajectory-steps per second: pass it to `meta_train` as `on_metrics`.
+
+    The time between two rows of the metrics is that of one call of the compiled function; the
+    median leaves out compilation and checkpoints.
+    """
+
+    def __init__(self, options: MetaTraining):
+        self._each = options.window * 2 * options.pairs
+        self._seen: list[tuple[float, float]] = []
+
+    def __call__(self, row: Row) -> None:
+        """Take the time."""
+        self._seen.append((time.perf_counter(), row["step"]))
+
+    @property
+    def rate(self) -> float | None:
+        """Steps per second of all inner trainings together; None after fewer than two calls."""
+        if len(self._seen) < 2:
+            return None
+        seconds, steps = np.diff(np.array(self._seen), axis=0).T
+        return float(np.median(steps / seconds) * self._each)
+
+
+def _keys(seed: int) -> PRNGKeyArray:
+    """Independent keys: for θ, the cut, the first states of the runs, and the meta-steps."""
+    return jax.random.split(jax.random.key(seed), 4)
+
+
+def _errors(folder: Path, options: MetaTraining) -> AbstractContextManager[None]:
+    what = f"{options.pairs} pairs of runs at once"
+    return job_errors(
+        MetaError, folder, what, "choose smaller pairs= or a task with a smaller batch_size="
+    )
+
+
+def _estimator(problem: InnerTraining, options: MetaTraining, *, key: PRNGKeyArray) -> Estimator:
+    """The estimator, which cuts losses off at a multiple of an untrained network's."""
+    limit, task = float("inf"), problem.task
+    if options.cut:
+
+        @eqx.filter_jit
+        def loss(problem: InnerTraining, key: PRNGKeyArray) -> Array:
+            first, second = jax.random.split(key)
+            return task.loss(task.init(key=first), task.batch(problem.data, key=second))
+
+        mean = float(np.mean([loss(problem, k) for k in jax.random.split(key, 8)]))
+        limit = options.cut * mean
+        if not 0 < mean < float("inf"):
+            raise MetaError(
+                f"untrained networks of task {task.name!r} have a mean loss of {mean:.3g}, so that "
+                "losses cannot be cut off at a multiple of it; choose cut=0, or correct the task"
+            )
+    try:
+        return options.make_estimator(task, limit)
+    except ValueError as error:
+        raise MetaError(str(error)) from error
+
+
+def _row(state: MetaState, metrics: Metrics, count: int) -> Row:
+    """The means of the first `count` meta-steps of a call, and the scalars of θ after it."""
+    theta, nan = state.theta, float("nan")
+    losses, norms, lost = (np.asarray(x)[:count] for x in metrics)
+    losses = losses[np.isfinite(losses)]
+    return {
+        "step": int(state.step),
+        "loss": float(losses.mean()) if len(losses) else nan,
+        "gradient_norm": float(norms.mean()),
+        "lost": int(lost.sum()),
+        "alpha": float(theta.alpha),
+        "gamma": float(theta.gamma),
+        "beta": float(theta.beta) if "log_beta" in theta.scalars else nan,
+    }
 
 
 def _note(row: Row) -> str:
-    lost = f", {row['lost']} runs lost" if row["lost"] else ""
-    return f"loss {row['loss']:.4f}{lost}"
-
-
-def _rows_until(rows: list[Row], step: int) -> int:
-    return sum(row["step"] <= step for row in rows)
+    return f"loss {row['loss']:.4f}" + (f", {row['lost']} runs lost" if row["lost"] else "")

@@ -1,37 +1,36 @@
-"""How an optimizer is meta-trained, as options."""
+"""What is meta-trained, on which task and data, and how."""
 
 import dataclasses
+import os
 from math import inf
-from typing import Any
+from typing import Any, Literal, get_args, get_type_hints
 
+import jax
 import optax
 
-from ...meta._estimators import OBJECTIVES, Estimator, EvolutionStrategies, FullUnroll
-from ...optim import FORMS
-from ..tasks import Task
-
-ESTIMATORS = ("pes", "es", "unroll")
-SCHEDULES = ("constant", "cosine")
+from ...meta._estimators import Estimator, EvolutionStrategies, FullUnroll
+from ..data import MissingDataError
+from ..tasks import TASKS, ImageTask, Task
 
 
 class MetaError(ValueError):
-    """A meta-training that cannot begin or go on: what is wrong, where, and the remedy."""
+    """A meta-training cannot begin or continue: what is wrong, where, and the remedy."""
 
 
 @dataclasses.dataclass(frozen=True)
 class MetaTraining:
-    """How an optimizer is meta-trained; the defaults are the paper's where it says them."""
+    """How an optimizer is meta-trained; the defaults are the paper's where it gives them."""
 
     steps: int = 50_000
     """Meta-steps."""
     learning_rate: float = 3e-3
-    """Learning rate of Adam on θ (the paper gives none)."""
-    schedule: str = "cosine"
-    """Schedule of the learning rate: constant, or cosine to a tenth after a warm-up."""
+    """Learning rate of Adam on θ (not given in the paper)."""
+    schedule: Literal["constant", "cosine"] = "cosine"
+    """Keep it constant, or let it decay as a cosine to a tenth after a warm-up."""
     clip: float = 1.0
-    """The largest norm of a meta-gradient."""
-    estimator: str = "pes"
-    """Estimator of meta-gradients: pes, es (truncated) or unroll (exact)."""
+    """Largest allowed norm of a meta-gradient."""
+    estimator: Literal["pes", "es", "unroll"] = "pes"
+    """Persistent or truncated evolution strategies, or the exact gradient of whole unrolls."""
     pairs: int = 16
     """Antithetic pairs of runs; for unroll, the number of unrolls."""
     sigma: float = 0.01
@@ -39,38 +38,32 @@ class MetaTraining:
     window: int = 50
     """Inner steps between meta-steps (not for unroll)."""
     horizon: int = 0
-    """Inner steps of an unroll; 0: the paper's for the task."""
-    objective: str = "mean"
-    """What is minimized: the mean loss of the unroll, or its final loss."""
-    form: str = "normalized"
-    """Form of the optimizer, one of `unf.optim.FORMS`; see `unf.optim.Form`."""
-    head_start: str = "random"
-    """Initial head of an equivariant optimizer: random, or pointwise."""
+    """Inner steps of an unroll; 0 stands for the paper's number for the task."""
+    objective: Literal["mean", "final"] = "mean"
+    """Minimize the mean loss of an unroll, or its final loss."""
+    form: Literal["paper", "code", "normalized"] = "normalized"
+    """What the optimizer reads and accumulates; see unf.optim.Form."""
+    head_start: Literal["random", "pointwise"] = "random"
+    """Initial coefficients of an equivariant head."""
     cut: float = 2.0
-    """Losses are cut off at this multiple of an untrained network's; 0: never (not for unroll)."""
+    """Cut losses off at this multiple of an untrained network's; 0 turns that off (not for
+    unroll)."""
 
     def __post_init__(self):
-        choices = {
-            "schedule": SCHEDULES,
-            "estimator": ESTIMATORS,
-            "objective": OBJECTIVES,
-            "form": tuple(FORMS),
-            "head_start": ("random", "pointwise"),
-        }
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {allowed}")
-        for name in ("steps", "learning_rate", "clip", "pairs", "sigma", "window"):
-            if not 0 < getattr(self, name) < inf:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected a positive number")
+        for name, hint in get_type_hints(type(self)).items():
+            value, allowed = getattr(self, name), get_args(hint)
+            if allowed and value not in allowed:
+                raise ValueError(f"{name} is {value!r}; expected one of {allowed}")
+            if name not in ("horizon", "cut") and not allowed and not 0 < value < inf:
+                raise ValueError(f"{name} is {value}; expected a positive number")
         if self.horizon < 0 or not (self.cut == 0 or 1 < self.cut < inf):
             raise ValueError(
-                f"horizon is {self.horizon} and cut {self.cut}; expected 0 or more, and 0 or a "
-                "number above 1"
+                f"horizon is {self.horizon} and cut {self.cut}; expected horizon to be 0 or more, "
+                "and cut to be 0 or above 1"
             )
 
     def make_estimator(self, task: Task, max_loss: float) -> Estimator:
-        """The estimator for a task."""
+        """The estimator of meta-gradients on a task."""
         horizon = self.horizon or task.horizon
         if self.estimator == "unroll":
             return FullUnroll(horizon, runs=self.pairs, objective=self.objective)
@@ -93,3 +86,54 @@ class MetaTraining:
                 0.1 * rate, rate, warm_up, max(self.steps, warm_up + 1), 0.1 * rate
             )
         return optax.chain(optax.clip_by_global_norm(self.clip), optax.adam(rate))
+
+
+SMALL = MetaTraining(
+    steps=200, learning_rate=1e-2, pairs=4, window=10, horizon=100, head_start="pointwise"
+)
+"""A meta-training for two CPU cores."""
+
+
+def make_task(
+    name: str, *, dataset: str = "auto", folder: str | None = None, **options: Any
+) -> tuple[Task, str]:
+    """A task of the paper, on the paper's data or on data that need no files.
+
+    Args:
+        name: one of `unf.lab.tasks.TASKS`.
+        dataset: the dataset. With "auto" it is the paper's, or a built-in one if that is
+            missing and no folder is named.
+        folder: where the data are, by default the folder that the variable UNF_DATA names.
+        options: fields of the task; `dtype` is by default bfloat16 on accelerators.
+
+    Returns:
+        The task, and a line about its data.
+
+    Raises:
+        ValueError: if there is no such task or option.
+        DataError: if the data are missing or damaged.
+    """
+    if name not in TASKS:
+        raise ValueError(f"unknown task {name!r}; expected one of {list(TASKS)}")
+    kind = TASKS[name]
+    known = {field.name for field in dataclasses.fields(kind)}
+    for option in options:
+        if option not in known:
+            raise ValueError(f"the task {name!r} has no option {option}; it has {sorted(known)}")
+    if "dtype" in known and jax.default_backend() != "cpu":
+        options = {"dtype": "bfloat16", **options}
+
+    def make(**data: Any) -> Any:
+        task = kind(**data, folder=folder, **options)
+        task.data()  # fails now if data are missing; they are read once
+        return task
+
+    try:
+        task = make() if dataset == "auto" else make(dataset=dataset)
+        return task, f"data: {task.dataset}"
+    except MissingDataError as error:
+        if dataset != "auto" or folder or os.environ.get("UNF_DATA"):
+            raise
+        built_in = "digits" if issubclass(kind, ImageTask) else "python-docs"
+        about = f"data: {built_in}, which needs no files, in place of the paper's ({error})"
+        return make(dataset=built_in), about

@@ -3,31 +3,20 @@
 report = unf.lab.predict.train(unf.zoo.Zoo("out/zoo"), "unf", "out/unf")
 """
 
-from ._batches import Examples, Split, load_examples, split_models
-from ._fit import Fit, fit, predict
-from ._methods import METHODS, Method, PredictError, Training
-from ._run import CHECKPOINT, MODELS, RESULT, Report, apply, invariance_gap, train
-from ._show import draw_curves, draw_predictions
+from ._fit import Examples, fit, invariance_gap, predict
+from ._methods import METHODS, PredictError, Training
+from ._run import Predictions, Report, apply, train
 
 __all__ = [
-    "CHECKPOINT",
     "METHODS",
-    "MODELS",
-    "RESULT",
     "Examples",
-    "Fit",
-    "Method",
     "PredictError",
+    "Predictions",
     "Report",
-    "Split",
     "Training",
     "apply",
-    "draw_curves",
-    "draw_predictions",
     "fit",
     "invariance_gap",
-    "load_examples",
     "predict",
-    "split_models",
     "train",
 ]

@@ -1,7 +1,7 @@
 """Training several predictors together, each from its own seed and in its own order."""
 
-from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -14,19 +14,36 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ..._devices import connect, even_mesh, put, taken_back
 from ...nn import stack_channels
-from .._checkpoint import CheckpointError, Checkpoints
+from ...spec import WeightSpace
+from .._checkpoint import Checkpoints
 from .._progress import Progress
 from .._scores import kendall_tau
-from ._batches import Examples, labels, slabs
 from ._methods import PredictError, Training
+
+_STEPS_PER_CALL = 50
+
+
+class Examples(NamedTuple):
+    """Networks' weights, leaves stacked, and the success rates to predict."""
+
+    weights: PyTree
+    success: Any
 
 
 class Fit(NamedTuple):
-    """Trained predictors, stacked along a leading axis of seeds, and how they came about."""
+    """Trained predictors, stacked along a leading axis of seeds, and their history."""
 
     models: Any
     losses: Float[np.ndarray, "epochs seeds"]
     valid_tau: Float[np.ndarray, "epochs seeds"]
+
+
+class _State(NamedTuple):
+    """What training continues from: arrays with a leading axis of seeds."""
+
+    models: Any
+    states: Any
+    best: Any
 
 
 def fit(
@@ -39,133 +56,100 @@ def fit(
     progress: Progress,
     checkpoints: Checkpoints | None = None,
 ) -> Fit:
-    """Train by binary cross entropy; of each seed, keep the epoch with the best validation tau.
+    """Train with binary cross entropy; keep each seed's epoch with the best validation τ.
 
-    Batches are spread over all devices of all processes.
+    Batches are sharded across all devices of all processes.
 
     Args:
         make: makes a predictor from a key.
-        train: what to train on.
-        valid: what to choose the epoch by.
-        training: how.
-        seeds: one predictor each.
+        train: the examples to train on.
+        valid: the examples to choose the epoch by.
+        training: the training settings.
+        seeds: one predictor is trained for each.
         progress: counts steps.
-        checkpoints: where to go on from, and to write the state after each epoch.
+        checkpoints: where to resume from, and where to save the state after each epoch.
+
+    Raises:
+        PredictError: if a predictor diverges in every epoch.
     """
-    keys = jnp.stack([jax.random.key(seed) for seed in seeds])
-    size = min(training.batch_size, len(train.success))
+    networks = len(train.success)
+    size = min(training.batch_size, networks)
+    steps = networks // size
     mesh = even_mesh(size, "batch")
     connect(mesh)
-    everywhere = NamedSharding(mesh, PartitionSpec())
-    models, static = eqx.partition(eqx.filter_vmap(make)(keys), eqx.is_array)
-    jax.block_until_ready(models)  # without memory for them, not one more wait for each array
-    steps = len(train.success) // size
+    replicated = NamedSharding(mesh, PartitionSpec())
+    sharded = NamedSharding(mesh, PartitionSpec(None, None, "batch"))
     optimizer = _optimizer(training, steps)
-    states = jax.block_until_ready(jax.jit(jax.vmap(optimizer.init))(models))
-    now = _State(models, states, models)
-    epochs, now, notes = (checkpoints and checkpoints.restore(now)) or (0, now, {})
-    losses, taus = (_rows(notes, name, epochs, len(seeds)) for name in ("losses", "taus"))
-    best_tau = np.max([np.full(len(seeds), -np.inf), *map(_or_worst, taus)], axis=0)
-    models, states, best = put(now, everywhere)
-    models, best = (eqx.combine(each, static) for each in (models, best))
+    state, static = _start(make, optimizer, seeds)
+    epochs, state, notes = (checkpoints and checkpoints.restore(state)) or (0, state, {})
+    losses, taus = (
+        list(np.array(notes.get(name, []), float).reshape(epochs, len(seeds)))
+        for name in ("losses", "taus")
+    )
+    best_tau = np.fmax.reduce([np.full(len(seeds), -np.inf), *taus])
+    true, seen = np.asarray(valid.success, float), jax.device_put(valid.weights)
+    state, train = put(state, replicated), put(train, replicated)
     progress.advance(epochs * steps)
     for epoch in range(epochs, training.epochs):
-        order = np.stack([_order(seed, epoch, len(train.success)) for seed in seeds])
-        order = order[:, : steps * size].reshape(len(seeds), steps, size)
-        sums = np.zeros(len(seeds))
-        for slab, count in slabs(train, order, mesh):
-            models, states, loss = _advance(models, states, optimizer.update, slab)
-            sums += np.asarray(loss, np.float64)
+        models, states, best = state
+        order, total = put(_order(seeds, epoch, steps, size, networks), sharded), 0.0
+        for first in range(0, steps, _STEPS_PER_CALL):
+            count = min(_STEPS_PER_CALL, steps - first)
+            span = np.array([first, first + count], np.int32)
+            models, states, loss = _advance(
+                models, static, states, optimizer.update, train, order, span
+            )
+            total += np.asarray(loss, np.float64)
             progress.advance(count, f"epoch {epoch + 1} of {training.epochs}")
-        losses.append(sums / steps)
-        predicted = predict(models, valid.weights)
-        taus.append(np.array([kendall_tau(row, labels(valid)) for row in predicted]))
-        better = taus[-1] > best_tau
-        best_tau = np.where(better, taus[-1], best_tau)
-        best = _choose(jnp.asarray(better), models, best)
+        losses.append(total / steps)
+        predicted = predict(eqx.combine(models, static), seen)
+        taus.append(np.array([kendall_tau(row, true) for row in predicted]))
+        best = _choose(jnp.asarray(taus[-1] > best_tau), models, best)
+        state, best_tau = _State(models, states, best), np.fmax(taus[-1], best_tau)
         progress.advance(0, f"validation τ {np.mean(best_tau):.4f}")
-        if checkpoints is not None:
-            found = {"losses": _texts(losses), "taus": _texts(taus)}
-            checkpoints.save(epoch + 1, _State(*_arrays(models, states, best)), found)
+        if checkpoints is not None:  # numbers as text, since JSON has no NaN
+            notes = {"losses": losses, "taus": taus}
+            notes = {name: np.array(rows).astype(str).tolist() for name, rows in notes.items()}
+            checkpoints.save(epoch + 1, state, notes)
     if not np.isfinite(best_tau).all():
         bad = [seed for seed, tau in zip(seeds, best_tau, strict=True) if not np.isfinite(tau)]
         raise PredictError(
-            f"the predictors of seeds {bad} diverged in every epoch; lower --learning-rate"
+            f"the predictors of seeds {bad} diverged in every epoch; choose a smaller "
+            "learning_rate="
         )
-    return Fit(best, np.array(losses), np.array(taus))
-
-
-class _State(NamedTuple):
-    """What training goes on from."""
-
-    models: Any
-    states: Any
-    best: Any
-
-
-def _arrays(*trees: Any) -> list[Any]:
-    return [eqx.filter(tree, eqx.is_array) for tree in trees]
-
-
-def _texts(rows: list[np.ndarray]) -> list[list[str]]:
-    """Numbers as JSON can hold them, NaN too, without loss."""
-    return [[repr(float(x)) for x in row] for row in rows]
-
-
-def _rows(notes: Mapping[str, Any], name: str, epochs: int, seeds: int) -> list[np.ndarray]:
-    try:
-        return list(np.array(notes.get(name, []), float).reshape(epochs, seeds))
-    except (ValueError, TypeError) as error:
-        raise CheckpointError(
-            f"the {name} in the last checkpoint are damaged ({error}); begin again without --resume"
-        ) from error
-
-
-def _or_worst(taus: np.ndarray) -> np.ndarray:
-    return np.where(np.isfinite(taus), taus, -np.inf)
+    return Fit(eqx.combine(state.best, static), np.array(losses), np.array(taus))
 
 
 def predict(models: Any, weights: PyTree, *, batch_size: int = 32) -> Float[np.ndarray, "seeds n"]:
-    """Predicted success rates, by each of several stacked predictors, in this process alone."""
+    """Predict success rates with each of several stacked predictors, in this process alone."""
     models = taken_back(models)
     size = len(jax.tree.leaves(weights)[0])
     parts = []
     for first in range(0, size, batch_size):
-        rows = np.minimum(np.arange(first, first + batch_size), size - 1)  # always as many
+        rows = np.minimum(np.arange(first, first + batch_size), size - 1)  # one size, one program
         parts.append(_predict(models, jax.tree.map(lambda x, i=rows: x[i], weights)))
     return np.concatenate([np.asarray(part, np.float64) for part in parts], axis=1)[:, :size]
 
 
-@eqx.filter_jit
-def _predict(models: Any, weights: PyTree) -> Array:
-    each = eqx.filter_vmap(lambda m, x: m(x)[0], in_axes=(None, 0))
-    every = eqx.filter_vmap(each, in_axes=(eqx.if_array(0), None))
-    return jax.nn.sigmoid(every(models, stack_channels(weights)))
+def invariance_gap(models: Any, space: WeightSpace, weights: PyTree, *, seed: int) -> float:
+    """The largest change of a prediction when each network's hidden neurons are reordered."""
+    keys = jax.random.split(jax.random.key(seed), len(jax.tree.leaves(weights)[0]))
+    moved = jax.vmap(lambda x, key: space.permute(x, space.sample_permutation(key)))(weights, keys)
+    return float(np.max(np.abs(predict(models, weights) - predict(models, moved))))
 
 
-@partial(eqx.filter_jit, donate="all-except-first")
-def _advance(models: Any, states: Any, update: Callable, slab: Examples) -> tuple[Any, Any, Array]:
-    dynamic, static = eqx.partition(models, eqx.is_array)
-
-    def loss(dynamic: Any, batch: Examples) -> Array:
-        logits = jax.vmap(eqx.combine(dynamic, static))(stack_channels(batch.weights))[:, 0]
-        return jnp.mean(optax.sigmoid_binary_cross_entropy(logits, batch.success))
-
-    def step(dynamic: Any, state: Any, batch: Examples) -> tuple[Any, Any, Array]:
-        value, gradient = jax.value_and_grad(loss)(dynamic, batch)
-        updates, state = update(gradient, state, dynamic)
-        return optax.apply_updates(dynamic, updates), state, value
-
-    def body(carry: Any, batch: Examples) -> tuple[Any, Array]:
-        dynamic, states = carry
-        dynamic, states, values = jax.vmap(step)(dynamic, states, batch)
-        return (dynamic, states), values
-
-    (dynamic, states), values = jax.lax.scan(body, (dynamic, states), slab)
-    return eqx.combine(dynamic, static), states, jnp.sum(values, axis=0)
+def _start(
+    make: Callable[[PRNGKeyArray], Any], optimizer: optax.GradientTransformation, seeds: list[int]
+) -> tuple[_State, Any]:
+    """The state before training, and the parts of the predictors that are not arrays."""
+    keys = jnp.stack([jax.random.key(seed) for seed in seeds])
+    models, static = eqx.partition(eqx.filter_vmap(make)(keys), eqx.is_array)
+    jax.block_until_ready(models)  # fail here if memory is short, not later at each array
+    states = jax.block_until_ready(jax.jit(jax.vmap(optimizer.init))(models))
+    return _State(models, states, models), static
 
 
-@lru_cache  # the same functions again, so that nothing is compiled again
+@lru_cache  # the same functions again, so that nothing is recompiled
 def _optimizer(training: Training, steps: int) -> optax.GradientTransformation:
     rate: Any = training.learning_rate
     if training.schedule == "cosine":
@@ -175,17 +159,55 @@ def _optimizer(training: Training, steps: int) -> optax.GradientTransformation:
     return optax.chain(optax.clip_by_global_norm(training.clip), adam) if training.clip else adam
 
 
-def _order(seed: int, epoch: int, size: int) -> Int[np.ndarray, " {size}"]:
-    return np.random.default_rng([seed, epoch]).permutation(size)
+def _order(
+    seeds: list[int], epoch: int, steps: int, size: int, count: int
+) -> Int[np.ndarray, "{steps} seeds {size}"]:
+    """The examples of every batch of an epoch, in each seed's own random order."""
+    orders = [np.random.default_rng([seed, epoch]).permutation(count) for seed in seeds]
+    batches = np.stack(orders)[:, : steps * size].reshape(len(seeds), steps, size)
+    return np.ascontiguousarray(batches.swapaxes(0, 1), np.int32)
 
 
 @eqx.filter_jit
+def _advance(
+    models: Any,
+    static: Any,
+    states: Any,
+    update: Callable,
+    examples: Examples,
+    order: Int[Array, "steps seeds batch"],
+    span: Int[Array, "2"],
+) -> tuple[Any, Any, Float[Array, " seeds"]]:
+    """Train on the batches from one step to another; the loss is summed over them."""
+
+    def loss(model: Any, batch: Examples) -> Array:
+        logits = jax.vmap(eqx.combine(model, static))(stack_channels(batch.weights))[:, 0]
+        return jnp.mean(optax.sigmoid_binary_cross_entropy(logits, batch.success))
+
+    def step(model: Any, state: Any, rows: Int[Array, " batch"]) -> tuple[Any, Any, Array]:
+        batch = jax.tree.map(lambda x: x[rows], examples)
+        value, gradient = jax.value_and_grad(loss)(model, batch)
+        updates, state = update(gradient, state, model)
+        return optax.apply_updates(model, updates), state, value
+
+    def body(i: Array, carry: Any) -> Any:
+        models, states, total = carry
+        models, states, values = jax.vmap(step)(models, states, order[i])
+        return models, states, total + values
+
+    return jax.lax.fori_loop(*span, body, (models, states, jnp.zeros(order.shape[1])))
+
+
+@eqx.filter_jit
+def _predict(models: Any, weights: PyTree) -> Array:
+    each = eqx.filter_vmap(lambda m, x: m(x)[0], in_axes=(None, 0))
+    every = eqx.filter_vmap(each, in_axes=(eqx.if_array(0), None))
+    return jax.nn.sigmoid(every(models, stack_channels(weights)))
+
+
+@jax.jit
 def _choose(better: Array, new: Any, old: Any) -> Any:
     """For each seed, one of two predictors."""
-
-    def pick(a: Any, b: Any) -> Any:
-        if not eqx.is_array(a):
-            return a
-        return jnp.where(better.reshape(-1, *[1] * (a.ndim - 1)), a, b)
-
-    return jax.tree.map(pick, new, old)
+    return jax.tree.map(
+        lambda a, b: jnp.where(better.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, old
+    )

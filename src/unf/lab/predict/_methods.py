@@ -1,8 +1,8 @@
-"""The predictors: what reads the weights, and how it is trained."""
+"""The predictors: which model reads the weights, and how it is trained."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from jaxtyping import PRNGKeyArray
 
@@ -13,7 +13,7 @@ Predictor = InvariantUNF | InvariantDeepSet | StatNN
 
 
 class PredictError(ValueError):
-    """A predictor that cannot be trained or used: what is wrong, where, and the remedy."""
+    """A predictor cannot be trained or used: what is wrong, where, and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,12 @@ class Training:
     """Networks in a batch."""
     learning_rate: float = 1e-3
     """Learning rate of Adam."""
-    schedule: str = "constant"
-    """Schedule of the learning rate: constant, or cosine with warm-up."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """Keep the learning rate constant, or let it decay as a cosine after one epoch of warm-up."""
     weight_decay: float = 0.0
     """Decoupled weight decay."""
     clip: float = 0.0
-    """The largest norm of a gradient; 0: no clipping."""
+    """Largest allowed norm of a gradient; 0 turns clipping off."""
 
     def __post_init__(self):
         if self.epochs < 1 or self.batch_size < 1:
@@ -43,46 +43,42 @@ class Training:
         if not self.learning_rate > 0 or min(self.weight_decay, self.clip) < 0:
             raise ValueError(
                 f"learning_rate is {self.learning_rate}, weight_decay {self.weight_decay} and clip "
-                f"{self.clip}; expected the first to be positive, the others not negative"
+                f"{self.clip}; expected a positive learning rate and no negative numbers"
             )
 
 
 @dataclass(frozen=True)
 class Method:
-    """A kind of predictor."""
+    """A kind of predictor.
+
+    Attributes:
+        title: its name in tables.
+        make: makes one from a weight space and a key.
+        defaults: where its training differs from the paper's.
+    """
 
     title: str
     make: Callable[[WeightSpace, PRNGKeyArray], Predictor]
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Where its training differs from the paper's."""
-
-
-def _unf(space: WeightSpace, key: PRNGKeyArray) -> InvariantUNF:
-    return InvariantUNF(space.relax(), 1, 1, key=key)
 
 
 def _unf_plus(space: WeightSpace, key: PRNGKeyArray) -> InvariantUNF:
-    return InvariantUNF(
-        space.relax(),
-        1,
-        1,
-        key=key,
-        products=16,
-        statistics=("mean", "std"),
-        raw_statistics=True,
-    )
+    more = {"products": 16, "statistics": ("mean", "std"), "raw_statistics": True}
+    return InvariantUNF(space.relax(), 1, 1, key=key, **more)
 
 
 METHODS: dict[str, Method] = {
     "deepset": Method("Deep Set", lambda space, key: InvariantDeepSet(space, 1, 1, key=key)),
     "statnn": Method("StatNN", lambda space, key: StatNN(space, 1, 1, key=key)),
-    "unf": Method("UNF, as in the paper", _unf),
+    "unf": Method(
+        "UNF, as in the paper", lambda space, key: InvariantUNF(space.relax(), 1, 1, key=key)
+    ),
     "unf-plus": Method(
         "UNF, beyond the paper",
         _unf_plus,
         {"epochs": 12, "learning_rate": 3e-3, "schedule": "cosine", "clip": 1.0},
     ),
 }
-"""Predictors by name. `unf` permutes every axis, as the paper does; so does `unf-plus`, which also
-multiplies weight matrices, pools more than means, sees the weights' own statistics too, and is
-trained with a schedule and for a little longer."""
+"""Predictors by name. Like the paper, `unf` permutes every axis. So does `unf-plus`, which also
+multiplies weight matrices, pools more than means, reads the statistics of the weights themselves,
+and trains a little longer with a learning-rate schedule."""

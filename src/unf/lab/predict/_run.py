@@ -1,42 +1,57 @@
-"""One experiment: train predictors on a zoo, test them once, write down everything."""
+"""One experiment: train predictors on a zoo, test each once, write down everything."""
 
 import dataclasses
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Float, Int
 
-from ..._devices import UnevenError, enough_memory, is_first, taken_back, wait_for_all
+from ..._devices import is_first, taken_back
 from ..._files import write_whole
 from ...models import load_model, save_model
 from ...spec import WeightSpace
 from ...zoo import Zoo, ZooError
-from .._checkpoint import CheckpointError, Checkpoints, difference
+from .._folder import claim, job_errors
 from .._progress import Progress
 from .._provenance import provenance
-from .._scores import kendall_tau, r_squared, standard_error, summary
-from ._batches import Examples, Split, labels, load_examples, split_models, to_device
-from ._fit import Fit, fit, predict
+from .._scores import (
+    jackknife_error,
+    kendall_tau,
+    leave_one_out_tau,
+    r_squared,
+    standard_error,
+    summary,
+)
+from ._fit import Examples, Fit, fit, invariance_gap, predict
 from ._methods import METHODS, PredictError, Predictor, Training
-from ._settings import boosted_trees, settings_tau
 
 MODELS, RESULT = "model-{}.safetensors", "result.json"
 CHECKPOINT = "checkpoint of a predictor training"
+UNCERTAIN = 0.01
+"""If the standard error of τ over test networks is larger, reports warn of it."""
+_JOB = ("method", "training", "seeds", "include_diverged", "zoo")
 _ARRAYS = dict.fromkeys(("tau", "r2", "valid_tau", "losses", "predicted", "true"), float)
-_ARRAYS |= {"tested": int}
+_ARRAYS |= dict.fromkeys(("trained", "validated", "tested"), int)
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What an experiment found; arrays have a row or an entry for each seed."""
+    """What an experiment found; arrays have a row or an entry for each seed.
+
+    `cap` is the test–retest ceiling: τ between two measurements of the test networks. `settings`
+    is the τ of a model that sees only the settings each network was trained with. `invariance`
+    is the largest change of a prediction when hidden neurons are reordered. `trained`,
+    `validated` and `tested` are rows of the zoo; early versions recorded only the last.
+    """
 
     method: str
     zoo: dict[str, Any]
@@ -56,11 +71,18 @@ class Report:
     invariance: float
     parameters: int
     seconds: float
+    trained: Int[np.ndarray, " train"] | tuple[()] = ()
+    validated: Int[np.ndarray, " valid"] | tuple[()] = ()
 
     @property
     def title(self) -> str:
         """The method's name in tables."""
         return METHODS[self.method].title
+
+    @property
+    def tau_error(self) -> float:
+        """The standard error of the mean τ over the choice of test networks (jackknife)."""
+        return jackknife_error(leave_one_out_tau(self.predicted, self.true))
 
     def to_json(self) -> str:
         """Everything, with versions, machine and date."""
@@ -68,23 +90,23 @@ class Report:
         record |= {
             "tau_mean": float(self.tau.mean()),
             "tau_standard_error": standard_error(self.tau),
+            "tau_error_over_networks": self.tau_error,
             "best_valid_tau": np.nanmax(self.valid_tau, axis=0),
             **provenance(),
         }
-        fields = [
-            f"{json.dumps(k)}: {json.dumps(v, allow_nan=False)}" for k, v in _plain(record).items()
-        ]
-        return "{\n" + ",\n".join(fields) + "\n}\n"
+        text = json.dumps(record, default=np.ndarray.tolist)
+        record = json.loads(text, parse_constant=lambda name: None)  # NaN is not JSON
+        return "{\n" + ",\n".join(f'"{k}": {json.dumps(v)}' for k, v in record.items()) + "\n}\n"
 
     @classmethod
     def from_json(cls, text: str) -> "Report":
-        """Read back what `to_json` wrote.
+        """Read what `to_json` wrote, also in an earlier version.
 
         Raises:
-            PredictError: if it is something else.
+            PredictError: if the text is something else.
         """
         try:
-            record = json.loads(text)
+            record = {"trained": [], "validated": [], **json.loads(text)}
             fields: dict[str, Any] = {f.name: record[f.name] for f in dataclasses.fields(cls)}
             fields |= {name: np.asarray(fields[name], dtype) for name, dtype in _ARRAYS.items()}
             return cls(**fields)
@@ -92,12 +114,52 @@ class Report:
             raise PredictError(f"not the result of an experiment ({error!r})") from error
 
     def __str__(self) -> str:
-        return (
-            f"{self.title}: τ {summary(self.tau, 4)}, R² {summary(self.r2, 4)} on "
-            f"{len(self.true):,} models never seen ({len(self.seeds)} seeds; "
-            f"τ between two measurements of the truth {self.cap:.4f}, "
-            f"τ of the training settings alone {self.settings:.4f})"
+        error, tests = self.tau_error, f"{len(self.true):,} test networks"
+        text = (
+            f"{self.title}: τ {summary(self.tau, 4)}, R² {summary(self.r2, 4)} on {tests} "
+            f"({len(self.seeds)} seeds)\ntest–retest ceiling of τ {self.cap:.4f}; a model that "
+            f"sees only the training settings reaches {self.settings:.4f}\n"
+            f"standard error of τ over test networks: {error:.4f}"
         )
+        if error <= UNCERTAIN:
+            return text
+        return (
+            f"{text}; {tests} are too few to tell apart τ that differ by less than {2 * error:.2f}"
+        )
+
+
+class Split(NamedTuple):
+    """Rows of a zoo to train on, to choose the epoch by, and to test on once."""
+
+    train: Int[np.ndarray, " train"]
+    valid: Int[np.ndarray, " valid"]
+    test: Int[np.ndarray, " test"]
+
+
+def split_rows(zoo: Zoo, sizes: tuple[int, ...] | None, *, diverged: bool = False) -> Split:
+    """Split a zoo's finished networks at random, by default 8:1:1.
+
+    Raises:
+        ZooError: if there are too few networks.
+    """
+    rows = np.flatnonzero(zoo.status != 0) if diverged else zoo.trained
+    tenth = len(rows) // 10
+    sizes = sizes or (len(rows) - 2 * tenth, tenth, tenth)
+    if len(sizes) != 3 or min(sizes) < 2 or sum(sizes) > len(rows):
+        raise ZooError(
+            f"{zoo.path}: {len(rows)} usable networks cannot be split into {sizes} for training, "
+            "validation and test; build more networks, or pass smaller sizes="
+        )
+    order = np.random.default_rng(0).permutation(rows)
+    return Split(*(order[a:b] for a, b in pairwise(np.cumsum([0, *sizes]))))
+
+
+def load_examples(zoo: Zoo, rows: Int[np.ndarray, " rows"]) -> Examples:
+    """Weights, zero where they are not finite, and success rates by the first measurement."""
+    weights = zoo.weights(rows)
+    if zoo.diverged[rows].any():
+        weights = jax.tree.map(lambda x: np.nan_to_num(x, posinf=0.0, neginf=0.0), weights)
+    return Examples(weights, zoo.success[rows, 0].astype(np.float32))
 
 
 def train(
@@ -114,165 +176,172 @@ def train(
     overwrite: bool = False,
     show_progress: bool = True,
 ) -> Report:
-    """Train predictors of one method, and test each once.
+    """Train predictors of one method, and test each of them once.
 
-    The folder `out` gets the predictors and `result.json`.
-    Stopped at any moment, training goes on with `resume` after the last whole epoch, to the same
-    result. Batches are spread over all devices of all processes that `jax.distributed` knows.
+    The folder `out` gets the predictors and `result.json`. If training stops at any moment,
+    `resume=True` continues after the last complete epoch, to the same result. Batches are
+    sharded across all devices of all processes that `jax.distributed` knows.
 
     Args:
-        zoo: whose models' success to predict.
+        zoo: the networks whose success to predict.
         method: one of `METHODS`.
-        out: folder for results.
-        training: how to train, by default as the method says.
-        seeds: how many predictors, trained together.
-        seed: the first one's.
-        sizes: how many models to train on, validate with and test on; by default 8:1:1.
-        include_diverged: use models whose weights are not finite too, with zeros in their place.
-        resume: go on from the last epoch of an earlier run with the same arguments, if any.
-        overwrite: remove what an earlier run left in `out`; else that is an error.
-        show_progress: show rate and time left on standard error.
+        out: the folder for results.
+        training: the training settings, by default the method's.
+        seeds: how many predictors to train together.
+        seed: the first predictor's seed.
+        sizes: how many networks for training, validation and test; by default 8:1:1.
+        include_diverged: also use networks whose weights are not finite, with zeros in place.
+        resume: continue an earlier run with the same arguments, if there is one; if it has
+            finished, return its result.
+        overwrite: delete the results of an earlier run in `out`.
+        show_progress: show the rate and the time left on standard error.
 
     Raises:
-        PredictError: if the method is unknown, there are results already, or what is to be
-            resumed is another training.
-        ZooError: if the zoo has too few models, or is damaged.
+        PredictError: if the method is unknown, there are results already, or the run to be
+            resumed had other arguments.
+        ZooError: if the zoo has too few networks, or is damaged.
     """
     if method not in METHODS:
         raise PredictError(f"unknown method {method!r}; expected one of {list(METHODS)}")
     if seeds < 1 or seed < 0:
         raise PredictError(f"seeds is {seeds} and seed {seed}; expected at least 1 and 0")
-    boosted_trees()  # to know now if they are missing, not when all is trained
-    started = time.perf_counter()
+    started, folder = time.perf_counter(), Path(out)
     training = training or Training(**METHODS[method].defaults)
-    folder, split = Path(out), split_models(zoo, sizes, diverged=include_diverged)
+    split = split_rows(zoo, sizes, diverged=include_diverged)
     all_seeds = list(range(seed, seed + seeds))
-    about = {
-        "method": method,
-        "training": dataclasses.asdict(training),
-        "seeds": all_seeds,
-        "include_diverged": include_diverged,
-        "zoo": zoo.origin,
-    }
-    train_part, valid_part = (to_device(load_examples(zoo, rows)) for rows in split[:2])
-    job = {"what": CHECKPOINT, **about, "split": [len(rows) for rows in split]}
-    checkpoints = _begin(folder, job, resume=resume, overwrite=overwrite)
-    make = partial(METHODS[method].make, zoo.space)
-    show = METHODS[method].title if show_progress and is_first() else ""
-    fitted = _fitted(make, train_part, valid_part, training, all_seeds, checkpoints, show)
+    values = (method, dataclasses.asdict(training), all_seeds, include_diverged, zoo.origin)
+    about: dict[str, Any] = dict(zip(_JOB, values, strict=True))
+    finished = _read(folder)
+    checkpoints = claim(
+        folder,
+        _job(about, [len(rows) for rows in split]),
+        outputs=(RESULT, MODELS.format("*")),
+        known=finished and _job(vars(finished), list(finished.split.values())),
+        resume=resume,
+        overwrite=overwrite,
+        error=PredictError,
+    )
+    if resume and finished:
+        return finished
+    settings = settings_tau(zoo, split)
+    parts = [load_examples(zoo, rows) for rows in split]
+    steps = training.epochs * max(1, len(split.train) // training.batch_size)
+    what = f"{seeds} predictors at once, in batches of {training.batch_size}"
+    show = show_progress and is_first()
+    with (
+        job_errors(PredictError, folder, what, "choose smaller seeds= or batch_size="),
+        Progress(METHODS[method].title, steps, unit="steps", show=show) as progress,
+    ):
+        fitted = fit(
+            partial(METHODS[method].make, zoo.space), *parts[:2], training, seeds=all_seeds,
+            progress=progress, checkpoints=checkpoints,
+        )  # fmt: skip
     report = Report(
         **about,
         split={name: len(rows) for name, rows in split._asdict().items()},
-        **_tested(zoo, split, fitted, seed),
+        **dict(zip(("trained", "validated", "tested"), split, strict=True)),
+        cap=kendall_tau(zoo.success[split.test, 0], zoo.success[split.test, 1]),
+        settings=settings,
+        **_tested(zoo.space, parts[2], fitted, seed),
         seconds=time.perf_counter() - started,
     )
     if is_first():
         for i, number in enumerate(all_seeds):
-            save_model(folder / MODELS.format(number), _pick(fitted.models, i))
+            save_model(folder / MODELS.format(number), _pick(taken_back(fitted.models), i))
         write_whole(folder / RESULT, report.to_json())
     return report
 
 
-def _fitted(
-    make: Callable[[PRNGKeyArray], Predictor],
-    train: Examples,
-    valid: Examples,
-    training: Training,
-    seeds: list[int],
-    checkpoints: Checkpoints,
-    title: str,
-) -> Fit:
-    """Predictors after their last epoch, errors as people can mend them; a title is shown."""
-    models = len(train.success)
-    steps = training.epochs * (models // min(training.batch_size, models))
-    what = f"{len(seeds)} predictors at once, in batches of {training.batch_size}"
-    remedy = "choose fewer --seeds or a smaller --batch-size"
+def _job(about: Mapping[str, Any], split: Sequence[int]) -> dict[str, Any]:
+    """What distinguishes this training from all others, as JSON holds it."""
+    job = {"what": CHECKPOINT, **{name: about[name] for name in _JOB}, "split": list(split)}
+    return json.loads(json.dumps(job))
+
+
+def _read(folder: Path) -> Report | None:
+    """The result in a folder, if there is one that can be read."""
     try:
-        with (
-            enough_memory(PredictError, what, remedy),
-            Progress(title, steps, unit="steps", show=bool(title)) as progress,
-        ):
-            fitted = fit(
-                make, train, valid, training, seeds=seeds, progress=progress,
-                checkpoints=checkpoints,
-            )  # fmt: skip
-    except (CheckpointError, UnevenError) as error:
-        raise PredictError(f"{checkpoints.folder.parent}: {error}") from error
-    return fitted._replace(models=taken_back(fitted.models))
+        return Report.from_json((folder / RESULT).read_text())
+    except (OSError, ValueError):
+        return None
 
 
-def _tested(zoo: Zoo, split: Split, fitted: Fit, seed: int) -> dict[str, Any]:
+def _tested(space: WeightSpace, test: Examples, fitted: Fit, seed: int) -> dict[str, Any]:
     """What a report says about predictors after their one test."""
-    test = load_examples(zoo, split.test)
-    predicted, true = predict(fitted.models, test.weights), labels(test)
-    one = eqx.filter(_pick(fitted.models, 0), eqx.is_array)
+    predicted, true = predict(fitted.models, test.weights), np.asarray(test.success, float)
+    some = jax.tree.map(lambda x: x[:20], test.weights)
+    one = eqx.filter(_pick(taken_back(fitted.models), 0), eqx.is_array)
     return {
         "tau": np.array([kendall_tau(row, true) for row in predicted]),
         "r2": np.array([r_squared(row, true) for row in predicted]),
-        "cap": kendall_tau(zoo.success[split.test, 0], zoo.success[split.test, 1]),
-        "settings": settings_tau(zoo, split),
         "valid_tau": fitted.valid_tau,
         "losses": fitted.losses,
         "predicted": predicted,
         "true": true,
-        "tested": split.test,
-        "invariance": invariance_gap(
-            fitted.models, zoo.space, jax.tree.map(lambda x: x[:20], test.weights), seed=seed
-        ),
+        "invariance": invariance_gap(fitted.models, space, some, seed=seed),
         "parameters": sum(x.size for x in jax.tree.leaves(one)),
     }
 
 
-def _begin(folder: Path, job: dict[str, Any], *, resume: bool, overwrite: bool) -> Checkpoints:
-    """Make sure that the folder is new, or this training's, or may be cleared."""
-    job = json.loads(json.dumps(job))
-    checkpoints = Checkpoints(folder / "checkpoints", job)
-    earlier = checkpoints.descriptions()
-    if not (resume or overwrite) and (earlier or (folder / RESULT).exists()):
-        raise PredictError(
-            f"{folder}: there is a predictor's training already; go on with --resume, choose "
-            "another folder with --out, or replace it with --overwrite"
-        )
-    for known in earlier if resume else ():
-        if differs := difference(known, job):
-            raise PredictError(f"{folder}: the training there has {differs}")
-    wait_for_all("the folder is known")
-    if is_first():
-        folder.mkdir(parents=True, exist_ok=True)
-        if not resume:
-            checkpoints.clear()
-        for old in [folder / RESULT, *folder.glob(MODELS.format("*"))]:
-            old.unlink(missing_ok=True)
-    wait_for_all("the folder is ready")
-    return checkpoints
+def settings_tau(zoo: Zoo, split: Split) -> float:
+    """Test τ of boosted trees that see the settings each network was trained with, no weights.
 
-
-def invariance_gap(models: Any, space: WeightSpace, weights: PyTree, *, seed: int) -> float:
-    """The largest change of a prediction when each network's hidden neurons are reordered."""
-    keys = jax.random.split(jax.random.key(seed), len(jax.tree.leaves(weights)[0]))
-    moved = jax.vmap(lambda x, key: space.permute(x, space.sample_permutation(key)))(weights, keys)
-    return float(np.max(np.abs(predict(models, weights) - predict(models, moved))))
-
-
-def apply(checkpoint: str | os.PathLike, zoo: Zoo) -> tuple[Int[np.ndarray, " models"], np.ndarray]:
-    """Predict the success of every finished model of a zoo; returns their numbers and a row each.
-
-    Args:
-        checkpoint: a predictor's file, or the folder of an experiment with several, whose
-            predictions are averaged.
-        zoo: whose weights to read.
+    A predictor that reads weights and does no better may have learned to recognize the learning
+    rate, and nothing that the networks themselves do.
 
     Raises:
-        PredictError: if there is no predictor, it is damaged, or was made for other weights.
+        PredictError: if scikit-learn is missing.
+    """
+    try:
+        from sklearn.ensemble import HistGradientBoostingRegressor
+        from threadpoolctl import threadpool_limits
+    except ImportError as error:
+        raise PredictError(
+            "scikit-learn is missing; run: pip install 'universal-neural-functionals[lab]'"
+        ) from error
+    settings = np.stack([np.asarray(x, float) for x in zoo.choices.values()], axis=1)
+    success = zoo.success[:, 0].astype(float)
+    trees = HistGradientBoostingRegressor(random_state=0)
+    with threadpool_limits(1):  # more threads are slower, and much slower on a busy machine
+        predicted = trees.fit(settings[split.train], success[split.train]).predict(settings)
+    return kendall_tau(predicted[split.test], success[split.test])
+
+
+class Predictions(NamedTuple):
+    """What `apply` predicts for the finished networks of a zoo.
+
+    Attributes:
+        rows: the networks' rows in the zoo.
+        predicted: their predicted success rates.
+        split: "train", "valid" or "test" for networks that the predictors were trained on,
+            chosen by or tested on; "" for all others, and where that is not on record.
+    """
+
+    rows: Int[np.ndarray, " networks"]
+    predicted: Float[np.ndarray, " networks"]
+    split: np.ndarray
+
+
+def apply(checkpoint: str | os.PathLike, zoo: Zoo) -> Predictions:
+    """Predict the success of every finished network of a zoo.
+
+    Args:
+        checkpoint: a predictor's file, or the folder of an experiment, whose predictors'
+            predictions are averaged.
+        zoo: the networks whose weights to read.
+
+    Raises:
+        PredictError: if there is no predictor, or it is damaged or reads other weights.
+        ZooError: if the zoo has no finished networks.
     """
     path = Path(checkpoint)
     files = sorted(path.glob(MODELS.format("*"))) if path.is_dir() else [path]
     if not files or not files[0].is_file():
-        raise PredictError(f"{path}: no predictor here; make one with: unf predict train")
-    rows, predictions = zoo.trained, []
+        raise PredictError(f"{path}: no predictor here; unf.lab.predict.train makes them")
+    rows = zoo.trained
     if not len(rows):
-        raise ZooError(f"{zoo.path}: no finished models yet")
-    weights = zoo.weights(rows)
+        raise ZooError(f"{zoo.path}: no finished networks yet")
+    weights, predictions = zoo.weights(rows), []
     for file in files:
         try:
             model: Any = load_model(file)
@@ -281,28 +350,24 @@ def apply(checkpoint: str | os.PathLike, zoo: Zoo) -> tuple[Int[np.ndarray, " mo
         _check_fits(model, zoo.space, file)
         stacked = jax.tree.map(lambda x: x[None] if eqx.is_array(x) else x, model)
         predictions.append(predict(stacked, weights)[0])
-    return rows, np.mean(predictions, axis=0)
+    names = np.full(zoo.models, "", "<U5")
+    report = _read(files[0].parent)
+    if report is not None and report.zoo == zoo.origin:
+        used = Split(report.trained, report.validated, report.tested)
+        for name, part in used._asdict().items():
+            names[np.asarray(part, int)] = name
+    return Predictions(rows, np.mean(predictions, axis=0), names[rows])
 
 
 def _check_fits(model: Predictor, space: WeightSpace, file: Path) -> None:
     """Compare tensors and shapes; axes may differ, since a predictor may relax fixed ones."""
-    ours = {leaf.path: leaf.shape for leaf in space.leaves}
-    theirs = {leaf.path: leaf.shape for leaf in model.space.leaves}
+    ours, theirs = ({leaf.path: leaf.shape for leaf in x.leaves} for x in (space, model.space))
     for path in dict.fromkeys([*theirs, *ours]):
         if ours.get(path) != theirs.get(path):
             raise PredictError(
-                f"{file}: the predictor reads other weights than these: {path} has shape "
-                f"{theirs.get(path, 'none')} there and {ours.get(path, 'none')} here"
+                f"{file}: the predictor reads other weights: {path} has shape "
+                f"{theirs.get(path, 'none')} there and {ours.get(path, 'none')} in the zoo"
             )
-
-
-def _plain(x: Any) -> Any:
-    """Lists and numbers for JSON, which has no NaN."""
-    if isinstance(x, dict):
-        return {key: _plain(value) for key, value in x.items()}
-    if isinstance(x, np.ndarray | list | tuple):
-        return [_plain(value) for value in (x.tolist() if isinstance(x, np.ndarray) else x)]
-    return None if isinstance(x, float) and not np.isfinite(x) else x
 
 
 def _pick(models: Any, index: int) -> Any:

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..lopt import Comparison, Curves, part_ends, title
+from ..lopt import Comparison, Curves
+from ..lopt._compare import title
+from ..lopt._evaluate import part_ends
 from ._charts import Axis, Chart
 from ._errors import ReportError
 from ._html import Html, join, table

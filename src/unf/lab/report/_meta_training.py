@@ -10,7 +10,9 @@ import numpy as np
 from ..._arrays import read_arrays
 from ...nn import NFNLinear, UNFLinear
 from ...optim import KINDS, load
-from ..lopt import CONFIG, METRICS, OPTIMIZER, MetaTraining, title
+from ..lopt import MetaTraining
+from ..lopt._compare import title
+from ..lopt._job import CONFIG, METRICS, OPTIMIZER
 from ..tasks import TASKS
 from ._charts import Axis, Chart
 from ._errors import ReportError

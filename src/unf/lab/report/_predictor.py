@@ -11,7 +11,8 @@ from ..._arrays import read_arrays
 from ...models import InvariantUNF, load_model
 from ...nn import UNFLinear
 from ...spec import WeightSpace
-from ..predict import METHODS, MODELS, RESULT, Report, Training
+from ..predict import METHODS, Report, Training
+from ..predict._run import MODELS, RESULT
 from ._charts import Axis, Chart
 from ._errors import ReportError
 from ._html import Html, folded, join, table, tag

@@ -5,8 +5,8 @@ from functools import partial
 from pathlib import Path
 
 from ..._arrays import read_arrays
-from ..lopt import CONFIG, METRICS
-from ..predict import CHECKPOINT, RESULT
+from ..lopt._job import CONFIG, METRICS
+from ..predict._run import CHECKPOINT, RESULT
 from ._comparison import report_comparison
 from ._errors import ReportError
 from ._meta_training import is_meta_training, report_meta_training

@@ -1,0 +1,88 @@
+"""Results folders: one way to begin a job, resume it, or replace it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from .._devices import UnevenError, enough_memory, is_first, wait_for_all
+from ._checkpoint import CheckpointError, Checkpoints
+
+
+def claim(
+    folder: Path,
+    job: Mapping[str, Any],
+    *,
+    outputs: Sequence[str],
+    known: Mapping[str, Any] | None = None,
+    resume: bool,
+    overwrite: bool,
+    error: type[ValueError],
+) -> Checkpoints:
+    """Claim a folder for a job: it must be new, hold the same job, or be free to clear.
+
+    Args:
+        folder: where the job writes its results; its checkpoints go in a folder inside.
+        job: a JSON object that distinguishes this job from all others.
+        outputs: name patterns of the files that the job writes.
+        known: the job that wrote the outputs, for a folder that has lost its checkpoints.
+        resume: continue the job in the folder, if there is one.
+        overwrite: delete the checkpoints and outputs of an earlier job.
+        error: the type of error to raise.
+
+    Raises:
+        ValueError: of type `error`, if the folder holds results and neither `resume` nor
+            `overwrite` is set, or if the job to resume differs from this one.
+    """
+    checkpoints = Checkpoints(folder / "checkpoints", job)
+    written = [file for pattern in outputs for file in folder.glob(pattern)]
+    earlier = checkpoints.descriptions() or ([known] if written and known is not None else [])
+    if (earlier or written) and not (resume or overwrite):
+        raise error(
+            f"{folder}: already holds results; continue that job with resume=True, replace it "
+            "with overwrite=True, or choose another folder"
+        )
+    for other in earlier if resume else ():
+        if differs := first_difference(other, job):
+            raise error(
+                f"{folder}: the job there has {differs}; pass the same arguments to resume it, "
+                "or choose another folder"
+            )
+    wait_for_all("every process has looked at the folder")
+    if is_first():
+        folder.mkdir(parents=True, exist_ok=True)
+        if not resume:
+            checkpoints.clear()
+            for file in written:
+                file.unlink(missing_ok=True)
+    wait_for_all("the folder is ready")
+    return checkpoints
+
+
+def first_difference(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
+    """The first entry in which two jobs differ.
+
+    >>> first_difference({"seed": 0, "steps": 5}, {"seed": 1, "steps": 5})
+    'seed = 0, not 1'
+    """
+    for name in dict.fromkeys([*known, *wanted]):
+        if known.get(name) != wanted.get(name):
+            return f"{name} = {known.get(name)!r}, not {wanted.get(name)!r}"
+    return None
+
+
+@contextmanager
+def job_errors(error: type[ValueError], folder: Path, what: str, remedy: str) -> Iterator[None]:
+    """Raise `error` if checkpoints, the number of processes or memory stop a job.
+
+    Args:
+        error: the type of error to raise.
+        folder: the job's folder.
+        what: what needs memory.
+        remedy: how to need less.
+    """
+    try:
+        with enough_memory(error, what, remedy):
+            yield
+    except (CheckpointError, UnevenError) as reason:
+        raise error(f"{folder}: {reason}") from reason

@@ -1,0 +1,74 @@
+"""Training predictors: what they may depend on, and which epoch is kept."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from scipy.stats import kendalltau
+
+from tests.lab.predict.memory import SIZES, TRAINING, train
+from unf.lab import predict
+from unf.lab.predict._run import load_examples, split_rows
+from unf.models import load_model
+
+
+def stacked(model):
+    return jax.tree.map(lambda x: x[None] if isinstance(x, jax.Array) else x, model)
+
+
+@pytest.mark.parametrize("method", list(predict.METHODS))
+def test_predictions_do_not_depend_on_the_order_of_neurons(zoo, method):
+    """Up to the rounding of float32."""
+    models = stacked(predict.METHODS[method].make(zoo.space, jax.random.key(0)))
+    weights = zoo.weights(zoo.trained[:8])
+    assert predict.invariance_gap(models, zoo.space, weights, seed=0) < 1e-6
+    if method not in ("deepset", "statnn"):  # these ignore any order within a tensor
+        leaves = jax.tree.leaves(weights)
+        moved = zoo.space.unflatten([leaves[0][..., ::-1], *leaves[1:]])
+        change = predict.predict(models, weights) - predict.predict(models, moved)
+        assert np.abs(change).max() > 1e-6, "reordering a single tensor must be noticed"
+
+
+def test_the_epoch_with_the_best_validation_tau_is_kept(zoo, trained):
+    out, report = trained
+    valid = load_examples(zoo, split_rows(zoo, SIZES).valid)
+    for i in range(2):
+        models = stacked(load_model(out / f"model-{i}.safetensors"))
+        row = predict.predict(models, valid.weights)[0]
+        tau = np.nan_to_num(kendalltau(row, valid.success).statistic)
+        assert np.isclose(tau, report.valid_tau[:, i].max(), atol=1e-6)
+
+
+def test_seeds_trained_together_are_those_trained_alone(zoo, trained, tmp_path):
+    alone = train(zoo, tmp_path, seeds=1, seed=1)
+    np.testing.assert_allclose(alone.predicted[0], trained[1].predicted[1], rtol=1e-4)
+
+
+def test_calls_of_any_length_train_the_same(zoo, trained, tmp_path, monkeypatch):
+    monkeypatch.setattr("unf.lab.predict._fit._STEPS_PER_CALL", 3)  # of 4 steps in an epoch
+    np.testing.assert_allclose(train(zoo, tmp_path).predicted, trained[1].predicted, rtol=1e-6)
+
+
+def test_clipped_gradients_change_the_training(zoo, trained, tmp_path):
+    """Adam's first step does not depend on the gradient's norm, later ones do."""
+    clipped = train(zoo, tmp_path, training=dataclasses.replace(TRAINING, clip=1e-3))
+    assert not np.allclose(clipped.losses[-1], trained[1].losses[-1], rtol=1e-5)
+
+
+def test_predictors_that_diverge_are_not_reported(zoo, tmp_path):
+    wild = dataclasses.replace(TRAINING, epochs=1, learning_rate=float("inf"))
+    with pytest.raises(predict.PredictError, match=r"seeds \[0, 1\] diverged in every epoch"):
+        train(zoo, tmp_path, training=wild)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epochs": 0}, "epochs is 0 and batch_size 10; expected at least 1"),
+        ({"learning_rate": 0.0}, "learning_rate is 0.0"),
+    ],
+)
+def test_invalid_settings(options, message):
+    with pytest.raises(ValueError, match=message):
+        predict.Training(**options)
