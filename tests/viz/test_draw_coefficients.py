@@ -51,7 +51,7 @@ def test_the_strongest_term_is_listed_first_and_may_exceed_the_color_bar():
         UNFLinear(SPACE, 1, 1, key=KEY), lambda t: t.is_identity and t.target == "o", value=2.0
     )
     found = texts(draw_coefficients(layer, strongest=2))
-    assert found[-2].startswith("2  o <- o: E[a] = X[a]") and found[-1].startswith("0  ")
+    assert found[-2].startswith("2.000  o <- o: E[a] = X[a]") and found[-1].startswith("0.000")
     bar = [float(x) for x in found if x.replace(".", "").isdigit()]
     assert bar[0] == 0 and bar[1] == pytest.approx(bar[2] / 2, rel=0.1) and 0 < bar[2] < 2
 

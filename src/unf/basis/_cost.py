@@ -52,7 +52,8 @@ class CostReport:
 
     def cells(self) -> list[tuple[str, ...]]:
         """The report as a table of strings: a header, a row for each part, and the total."""
-        lines = [("part", "terms", "parameters", "FLOPs", "read", "written", "exchanged")]
+        header = ("part", "terms", "parameters", "FLOPs", "read", "written", "exchanged")
+        lines: list[tuple[str, ...]] = [header]
         for row in (*self.rows, self.total):
             moved = (row.bytes_read, row.bytes_written, row.bytes_exchanged)
             counts = (f"{row.terms:,}", f"{row.parameters:,}", _scaled(row.flops, 1000, ""))
@@ -128,16 +129,6 @@ def cost_report(
     a,b         1         256  1.05 M   129 kB   128 kB
     embed       0           0    66 k  6.06 kB   258 kB
     total       4       1,024  1.23 M   402 kB   398 kB
-    >>> print(cost_report(matrix, 16, 16, devices=8))
-    part    terms  parameters   FLOPs     read  written  exchanged
-    reduce      0           0   8.7 k    34 kB  2.56 kB       2 kB
-    ()          1         256     512  1.06 kB     64 B        0 B
-    a           1         256   4.1 k   1.5 kB    512 B        0 B
-    b           1         256  16.4 k     3 kB     2 kB        0 B
-    a,b         1         256   131 k    17 kB    16 kB        0 B
-    embed       0           0   8.7 k  2.56 kB    34 kB        0 B
-    total       4       1,024   169 k  59.1 kB  55.1 kB       2 kB
-    on each of 8 devices, which holds 16 kB in, 16 kB out, 4 kB coefficients
     """
     plan = space if isinstance(space, Plan) else make_plan(space, out_space, minimal=minimal)
     source = _Side(plan, "in", in_channels, batch, devices)

@@ -11,7 +11,7 @@ its features and targets. It knows no channels, holds no parameters and runs not
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
@@ -128,28 +128,16 @@ class Core:
         return prod(label.size for label in self.labels)
 
 
-@dataclass(frozen=True, repr=False, eq=False)
+@dataclass(frozen=True, repr=False)
 class Plan:
-    """How to compute every equivariant linear map from one weight space to another.
-
-    Two plans are equal if they are between the same spaces.
-    """
+    """How to compute every equivariant linear map from one weight space to another."""
 
     in_space: WeightSpace
     out_space: WeightSpace
     minimal: bool
-    in_stacks: tuple[Stack, ...]
-    out_stacks: tuple[Stack, ...]
-    cores: tuple[Core, ...]
-
-    def _key(self) -> tuple:
-        return (self.in_space, self.out_space, self.minimal)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Plan) and self._key() == other._key())
-
-    def __hash__(self) -> int:
-        return hash(self._key())
+    in_stacks: tuple[Stack, ...] = field(compare=False)
+    out_stacks: tuple[Stack, ...] = field(compare=False)
+    cores: tuple[Core, ...] = field(compare=False)
 
     @cached_property
     def num_terms(self) -> int:
@@ -285,34 +273,21 @@ def _drop_dependent(core: Core, in_stacks, out_stacks) -> Core | None:
             expected=f"at most {MOST_COMPARED:,}",
             remedy="use minimal=False, or fix() some of these axes",
         )
-    allowed = np.array(
-        [
-            [
-                [
-                    _is_independent(
-                        core.labels, matching, f, in_stacks[f.stack].labels, t,
-                        out_stacks[t.stack].labels,
-                    )
-                    for t in core.targets
-                ]
-                for f in core.features
-            ]
-            for matching in core.matchings
-        ]
-    )  # fmt: skip
+    allowed = np.zeros((len(core.matchings), len(core.features), len(core.targets)), bool)
+    for m, f, t in np.ndindex(allowed.shape):
+        feature, target = core.features[f], core.targets[t]
+        in_labels, out_labels = in_stacks[feature.stack].labels, out_stacks[target.stack].labels
+        allowed[m, f, t] = _is_independent(
+            core.labels, core.matchings[m], feature.view, in_labels, target.view, out_labels
+        )
     features = np.flatnonzero(allowed.any(axis=(0, 2)))
     targets = np.flatnonzero(allowed.any(axis=(0, 1)))
     if not len(features):
         return None
     allowed = allowed[:, features][:, :, targets]
     mask = None if allowed.all() else tuple(tuple(map(tuple, rows)) for rows in allowed.tolist())
-    return Core(
-        core.labels,
-        tuple(core.features[i] for i in features),
-        tuple(core.targets[i] for i in targets),
-        core.matchings,
-        mask,
-    )
+    kept = tuple(core.features[i] for i in features), tuple(core.targets[i] for i in targets)
+    return Core(core.labels, *kept, core.matchings, mask)
 
 
 def _is_independent(core: Labels, matching, feature, in_labels, target, out_labels) -> bool:
@@ -322,12 +297,9 @@ def _is_independent(core: Labels, matching, feature, in_labels, target, out_labe
     """
     counts: Counter[tuple] = Counter((label.name, label.parent) for label in core)
     sizes = {label.name: label.size for label in (*core, *in_labels, *out_labels)}
-    of_target = {group: i for i, group in enumerate(target.view.kept)}
-    of_feature = {group: matching.index(i) for i, group in enumerate(feature.view.kept)}
-    sides = [
-        ("in", feature.view, in_labels, of_feature),
-        ("out", target.view, out_labels, of_target),
-    ]
+    of_target = {group: i for i, group in enumerate(target.kept)}
+    of_feature = {group: matching.index(i) for i, group in enumerate(feature.kept)}
+    sides = [("in", feature, in_labels, of_feature), ("out", target, out_labels, of_target)]
     for side, view, labels, kept in sides:
         for group in view.summed:
             parent = view.parent(group, labels)

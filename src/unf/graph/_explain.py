@@ -38,11 +38,8 @@ def make_notes(
 ) -> Notes:
     """Notes on every leaf: what tied, split or fixed each axis, with source lines.
 
-    Args:
-        paths: the leaves' paths.
-        parameters: their values, whose variables remember what they were bound to and why.
-        written: their axes in the specification.
-        used: the parameters that outputs depend on, as a bit mask.
+    `written` are the leaves' axes in the specification, `used` is a bit mask of the
+    parameters that outputs depend on.
     """
     incoming: Incoming = {}
     for value in parameters:

@@ -114,8 +114,13 @@ def new_axis(size: int, origin: str = "", fixed: Reason | None = None) -> Expr:
     return Uniform(1) if size == 1 else Variable(size, origin, fixed)
 
 
-def fixed_axis(size: int, reason: Reason) -> Expr:
-    """A new fixed axis, for results whose entries have moved or mixed."""
+def fixed_axis(size: int, reason: Reason, *origins: Expr) -> Expr:
+    """A new fixed axis for a result whose entries have moved or mixed.
+
+    The axes that the entries come from, `origins`, are fixed too.
+    """
+    for origin in origins:
+        fix(origin, reason)
     new = new_axis(size, fixed=reason)
     if isinstance(new, Variable):
         new.mixed = True

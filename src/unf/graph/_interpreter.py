@@ -3,7 +3,7 @@
 import sysconfig
 import warnings
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import jax
@@ -98,12 +98,10 @@ class Interpreter:
 
     def _constants(self, eqn: Any, equation: Equation, operands: list[Value]) -> list[Value]:
         """Results that are computed only when their entries are needed."""
-        computed: list[Any] = []
 
-        def entries(position: int) -> Any:
-            if not computed:
-                computed.extend(_compute(eqn, [x.raw() for x in operands]))  # type: ignore
-            return computed[position]
+        @cache
+        def computed() -> list[Any]:
+            return _compute(eqn, [x.raw() for x in operands])  # type: ignore[attr-defined]
 
         def describe(position: int) -> Any:
             loops = equation.primitive in ("scan", "while", "cond")
@@ -113,7 +111,7 @@ class Interpreter:
             return results[position].axes
 
         return [
-            Constant(shape, lambda i=i: describe(i), lambda i=i: entries(i))
+            Constant(shape, lambda i=i: describe(i), lambda i=i: computed()[i])
             for i, shape in enumerate(equation.out_shapes)
         ]
 

@@ -26,10 +26,7 @@ def name_variables(
 ) -> dict[Variable, str]:
     """A unique name for each variable; a nested one's begins with its parent's name.
 
-    Args:
-        variables: the variables, in order of appearance.
-        places: for each variable, the leaves it occurs in: path, position, rank.
-        parents: for each nested variable, the one it is nested in.
+    `places` are the leaves each variable occurs in: path, position, rank.
     """
     holders = set(parents.values())
     names: dict[Variable, str] = {}

@@ -17,11 +17,7 @@ MOST_CASES = 256
 
 
 def find_parents(values: Iterable[Sequence[Expr]]) -> dict[Variable, Variable]:
-    """For each variable that is nested, the one it is nested in.
-
-    Args:
-        values: the expressions of every value, parameters first.
-    """
+    """For each nested variable, its parent; `values` are all values' expressions."""
     candidates: dict[Variable, dict[Variable, None]] = {}
     seen: set[tuple] = set()
     for exprs in values:

@@ -33,9 +33,8 @@ def to_axes(
 ) -> tuple[list[tuple[AxisSpec, ...]], dict[str, int]]:
     """The axes of each leaf as a specification writes them, and the size of every name.
 
-    Args:
-        leaves: the path and expressions of each parameter.
-        values: the expressions of every value in the computation, to find what is nested.
+    `leaves` are paths and expressions of parameters, `values` the expressions of every value
+    in the computation, which decide what is nested.
     """
     _separate_families([exprs for _, exprs in leaves])
     rows = [[_push_down(expr) for expr in exprs] for _, exprs in leaves]

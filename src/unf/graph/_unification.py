@@ -48,9 +48,7 @@ def unify(a: Expr, b: Expr, reason: Reason, cuts: int = 0) -> Expr:
         return _unify_families(a, b, reason)
     if isinstance(a, Cat) or isinstance(b, Cat):
         if cuts > MOST_CUTS:
-            fix(a, reason)
-            fix(b, reason)
-            return fixed_axis(a.size, reason)
+            return fixed_axis(a.size, reason, a, b)
         ends = sorted({*_ends(a), *_ends(b)})
         pairs = zip(cut(a, ends, reason), cut(b, ends, reason), strict=True)
         return concat([unify(x, y, reason, cuts + 1) for x, y in pairs])
@@ -122,9 +120,7 @@ def _unify_products(a: Prod, b: Prod, reason: Reason) -> Expr:
         if x.size < y.size:
             x, y, left, right = y, x, right, left
         if x.size % y.size:
-            for expr in (x, y, *left, *right, *joined):
-                fix(expr, reason)
-            return fixed_axis(a.size, reason)
+            return fixed_axis(a.size, reason, x, y, *left, *right, *joined)
         if x.size > y.size:
             outer, x = split(x, x.size // y.size, reason)
             left.append(outer)
@@ -155,8 +151,7 @@ def split(expr: Expr, outer: int, reason: Reason) -> tuple[Expr, Expr]:
         outers, inners = zip(*pairs, strict=True)
         found = concat(outers), unify_all(inners, reason)
     if found is None:
-        fix(expr, reason)
-        return fixed_axis(outer, reason), fixed_axis(inner, reason)
+        return fixed_axis(outer, reason, expr), fixed_axis(inner, reason)
     return found
 
 
@@ -205,8 +200,7 @@ def cut(expr: Expr, ends: Sequence[int], reason: Reason) -> list[Expr]:
     first, *rest = expr.factors
     inner = prod(factor.size for factor in rest)
     if any(end % inner for end in ends):
-        fix(expr, reason)
-        return [fixed_axis(size, reason) for size in sizes]
+        return [fixed_axis(size, reason, expr) for size in sizes]
     pieces = cut(first, [end // inner for end in ends], reason)
     return [product([piece, *rest]) for piece in pieces]
 

@@ -88,10 +88,7 @@ class Value:
 class Constant(Value):
     """An array that depends on neither parameters nor inputs, computed when its entries matter.
 
-    Args:
-        shape: its shape.
-        describe: returns its axes, without knowing its entries.
-        compute: returns its entries.
+    `describe` returns its axes without knowing its entries, `compute` returns the entries.
     """
 
     LIMIT = 2**20

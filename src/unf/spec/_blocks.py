@@ -17,18 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from ._errors import SpecError
-from ._grammar import (
-    AxisSpec,
-    Concat,
-    Name,
-    Number,
-    Product,
-    ancestors,
-    base_name,
-    map_atoms,
-    names_in,
-)
+from ._grammar import AxisSpec, Concat, Name, Number, Product, base_name, map_atoms
 from ._sizes import axis_size
+
+MOST_AXES = 64
+"""The most axes of a block, as of a NumPy array."""
+MOST_CUTS = 2**12
+"""The most blocks of a space beyond one per leaf; a layer on more could not be run."""
 
 
 @dataclass(frozen=True)
@@ -147,9 +142,8 @@ def _parent_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class _Factor:
-    """Reshape the first `rank` axes, of which one is a product, to `sizes`."""
+    """Reshape axes of sizes `stored`, of which one is a product, to `sizes`."""
 
-    rank: int
     stored: tuple[int, ...]
     sizes: tuple[int, ...]
     inner: "_Step"
@@ -168,48 +162,63 @@ _Step = Block | _Factor | _Cut
 
 
 class Layout:
-    """How one leaf is cut into blocks.
+    """How one leaf is cut into at most `most` blocks, given its axes and the size of every name."""
 
-    Args:
-        leaf: the leaf's position in its weight space.
-        axes: its axes.
-        sizes: the size of every name.
-    """
-
-    def __init__(self, leaf: int, axes: tuple[AxisSpec, ...], sizes: Mapping[str, int]):
-        self._leaf, self._sizes = leaf, sizes
+    def __init__(
+        self, leaf: int, axes: tuple[AxisSpec, ...], sizes: Mapping[str, int], most: int = MOST_CUTS
+    ):
+        self._leaf, self._sizes, self._most = leaf, sizes, most
+        self.blocks: list[Block] = []
         self._steps = self._plan(axes, ())
-        self.blocks = tuple(_blocks(self._steps))
 
     def _plan(self, axes: tuple[AxisSpec, ...], indices: tuple[tuple[str, int], ...]) -> _Step:
+        if len(axes) > MOST_AXES:
+            raise SpecError(
+                f"the specification has {len(axes)} axes, counting the factors of products",
+                expected=f"at most {MOST_AXES}, as many as an array may have",
+            )
         for i, axis in enumerate(axes):
             before, after = axes[:i], axes[i + 1 :]
             if isinstance(axis, Product):
                 factored = (*before, *axis.factors, *after)
-                stored, sizes = self._shape(axes), self._shape(factored)
-                return _Factor(len(axes), stored, sizes, self._plan(factored, indices))
+                inner = self._plan(factored, indices)
+                return _Factor(self._shape(axes), self._shape(factored), inner)
             if isinstance(axis, Concat):
                 parts = tuple(self._plan((*before, part, *after), indices) for part in axis.parts)
                 return _Cut(i, self._shape(axis.parts), parts)
         # Fixed axes last: by now every name of the block is in sight.
+        nested = [a.path for a in axes if isinstance(a, Name) and not a.fixed]
         for i, axis in enumerate(axes):
-            if isinstance(axis, Name) and axis.fixed and _has_nested(axis.path, axes):
+            if not isinstance(axis, Name) or not axis.fixed:
+                continue
+            if any(path.startswith(f"{axis.path}.") for path in nested):
                 base = base_name(axis.path)
                 parts = tuple(
                     self._plan(_at_index(axes, i, index), (*indices, (base, index)))
                     for index in range(self._sizes[base])
                 )
                 return _Cut(i, (1,) * len(parts), parts)
-        return Block(self._leaf, tuple(map(self._atom, axes)), indices)
+        return self._block(axes, indices)
+
+    def _block(self, axes: tuple[AxisSpec, ...], indices: tuple[tuple[str, int], ...]) -> Block:
+        atoms = tuple(
+            Atom(axis.path, size, not axis.fixed)
+            if isinstance(axis, Name)
+            else Atom(None, size, False)
+            for axis, size in zip(axes, self._shape(axes), strict=True)
+        )
+        self.blocks.append(Block(self._leaf, atoms, indices))
+        if len(self.blocks) > self._most:
+            raise SpecError(
+                "concatenations, and fixed axes that names are nested in, cut the arrays into "
+                "too many blocks",
+                expected=f"at most {MOST_CUTS} cuts in all",
+                remedy="write fewer axes as concatenations, or write names without the dot",
+            )
+        return self.blocks[-1]
 
     def _shape(self, axes: tuple[AxisSpec, ...]) -> tuple[int, ...]:
         return tuple(axis_size(map_atoms(axis, _without_index), self._sizes) for axis in axes)
-
-    def _atom(self, axis: AxisSpec) -> Atom:
-        (size,) = self._shape((axis,))
-        if isinstance(axis, Name):
-            return Atom(axis.path, size, not axis.fixed)
-        return Atom(None, size, False)
 
     def split(self, array: Any) -> list[Any]:
         """The blocks of a stored array, which may have any number of trailing axes."""
@@ -220,19 +229,11 @@ class Layout:
         return _join(self._steps, iter(blocks))
 
 
-def _blocks(step: _Step) -> Iterator[Block]:
-    if isinstance(step, Block):
-        yield step
-    else:
-        for inner in (step.inner,) if isinstance(step, _Factor) else step.parts:
-            yield from _blocks(inner)
-
-
 def _split(step: _Step, array: Any) -> list[Any]:
     if isinstance(step, Block):
         return [array]
     if isinstance(step, _Factor):
-        return _split(step.inner, array.reshape(*step.sizes, *array.shape[step.rank :]))
+        return _split(step.inner, array.reshape(*step.sizes, *array.shape[len(step.stored) :]))
     start, blocks = 0, []
     for size, part in zip(step.sizes, step.parts, strict=True):
         blocks += _split(part, _slice(array, start, start + size, step.position))
@@ -261,13 +262,6 @@ def _slice(array: Any, start: int, stop: int, axis: int) -> Any:
     return jax.lax.slice_in_dim(array, start, stop, axis=axis)
 
 
-def _has_nested(parent: str, axes: tuple[AxisSpec, ...]) -> bool:
-    return any(
-        isinstance(axis, Name) and not axis.fixed and axis.path.startswith(f"{parent}.")
-        for axis in axes
-    )
-
-
 def _at_index(axes: tuple[AxisSpec, ...], position: int, index: int) -> tuple[AxisSpec, ...]:
     """The axes at one index of a fixed axis: names nested in it become names of that index."""
     fixed = axes[position]
@@ -283,58 +277,3 @@ def _at_index(axes: tuple[AxisSpec, ...], position: int, index: int) -> tuple[Ax
 
 def _without_index(atom: Name | Number) -> AxisSpec:
     return Name(base_name(atom.path), atom.fixed) if isinstance(atom, Name) else atom
-
-
-MOST_AXES = 64
-"""The most axes of a block, as of a NumPy array."""
-MOST_CUTS = 2**12
-"""The most blocks of a space beyond one per leaf; a layer on more could not be run."""
-
-
-def check_axes(axes: tuple[AxisSpec, ...], path: str) -> None:
-    """Reject blocks with more axes than an array may have. Specifications come from files too."""
-
-    def count(axis: AxisSpec) -> int:
-        if isinstance(axis, Concat):
-            return max(map(count, axis.parts))
-        return sum(map(count, axis.factors)) if isinstance(axis, Product) else 1
-
-    if (total := sum(map(count, axes))) > MOST_AXES:
-        raise SpecError(
-            f"the specification has {total} axes, counting the factors of products",
-            path=path,
-            expected=f"at most {MOST_AXES}, as many as an array may have",
-        )
-
-
-def count_blocks(axes: tuple[AxisSpec, ...], sizes: Mapping[str, int]) -> int:
-    """An upper bound on the blocks of a leaf, without making them: concatenations multiply."""
-    names = [name for axis in axes for name in names_in(axis)]
-    parents = {above for name in names if not name.fixed for above in ancestors(name.path)}
-
-    def count(axis: AxisSpec) -> int:
-        if isinstance(axis, Concat):
-            return sum(map(count, axis.parts))
-        if isinstance(axis, Product):
-            return prod(map(count, axis.factors))
-        if isinstance(axis, Name) and axis.fixed and axis.path in parents:
-            return sizes[axis.path]
-        return 1
-
-    return prod(map(count, axes))
-
-
-def check_blocks(leaves: list[tuple[str, tuple[AxisSpec, ...]]], sizes: Mapping[str, int]) -> None:
-    """Reject specifications that cut the arrays into too many blocks."""
-    total = 0
-    for path, axes in leaves:
-        total += count_blocks(axes, sizes) - 1
-        if total > MOST_CUTS:
-            raise SpecError(
-                "concatenations, and fixed axes that names are nested in, cut the arrays into "
-                "too many blocks",
-                path=path,
-                expected=f"at most {MOST_CUTS} cuts in all",
-                got=f"{total} up to here",
-                remedy="write fewer axes as concatenations, or write names without the dot",
-            )

@@ -114,47 +114,35 @@ def parse_leaf(spec: Any, path: str | None = None) -> tuple[AxisSpec, ...]:
     )
 
 
-def parse_name(name: str | int) -> str:
+def parse_name(name: Any, path: str | None = None) -> str:
     """Normalize the name of a permutation: integers become `#i`."""
     if isinstance(name, str) and _NAME.fullmatch(name):
         return name
-    number = _integer(name)
-    if number is not None:
+    try:
+        number: Any = None if isinstance(name, str | bool) else operator.index(name)
+    except TypeError:  # arrays have __index__ too
+        number = None
+    if number is not None and abs(number) <= MOST_ELEMENTS:
         return f"#{number}"
     raise SpecError(
         "not the name of an axis",
+        path=path,
         expected="an identifier such as 'hidden', a nested one such as 'head.key', or an integer",
         got=shown(name),
     )
 
 
-def _integer(x: Any) -> int | None:
-    try:
-        number = None if isinstance(x, bool) else operator.index(x)
-    except TypeError:  # arrays have __index__ too
-        return None
-    return number if number is not None and abs(number) <= MOST_ELEMENTS else None
-
-
 def _parse_entry(entry: Any, spec: tuple | list, path: str | None) -> AxisSpec:
-    if isinstance(entry, str):
-        axes = _Parser(entry, path).leaf()
-        if len(axes) == 1:
-            return axes[0]
-        raise SpecError(
-            f"each entry of a tuple describes one stored axis, but {entry!r} describes {len(axes)}",
-            path=path,
-            got=shown(spec),
-            remedy="write the whole leaf as one string, or put a product in parentheses",
-        )
-    number = _integer(entry)
-    if number is not None:
-        return Name(f"#{number}")
+    if not isinstance(entry, str):
+        return Name(parse_name(entry, path))
+    axes = _Parser(entry, path).leaf()
+    if len(axes) == 1:
+        return axes[0]
     raise SpecError(
-        "an axis is named by a string or an integer",
+        f"each entry of a tuple describes one stored axis, but {entry!r} describes {len(axes)}",
         path=path,
-        expected="str or int",
-        got=f"{shown(entry)} in {shown(spec)}",
+        got=shown(spec),
+        remedy="write the whole leaf as one string, or put a product in parentheses",
     )
 
 

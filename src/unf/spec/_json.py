@@ -16,13 +16,7 @@ _DAMAGE = KeyError, TypeError, ValueError, AttributeError, OverflowError, Recurs
 def dump(
     treedef: Any, leaves: Sequence[tuple[str, tuple[int, ...]]], sizes: Mapping[str, int]
 ) -> str:
-    """Describe a space whose containers are dicts, lists and tuples.
-
-    Args:
-        treedef: the tree's structure.
-        leaves: the specification and shape of each leaf.
-        sizes: the size of every name.
-    """
+    """Describe a space of dicts, lists and tuples: its structure, leaves and sizes of names."""
     remaining = iter(leaves)
 
     def describe(treedef: Any) -> Any:
@@ -49,11 +43,7 @@ def dump(
 
 
 def load(text: str, from_spec: Callable[..., Any]) -> Any:
-    """What `from_spec` makes of the specification, shapes and sizes that `dump` described.
-
-    Raises:
-        SpecError: if the text is not such a description.
-    """
+    """Call `from_spec` with the specification, shapes and sizes that `dump` described."""
     try:
         description = json.loads(text)
         if description["format"] != FORMAT:

@@ -46,11 +46,7 @@ def solve_sizes(
 
     Each stored axis is an equation. With one unknown name, its length increases with that
     name's size, so bisection finds the size; solving one equation may leave another with a
-    single unknown, and so on.
-
-    Args:
-        leaves: path, axes and shape of each leaf.
-        given: sizes the caller knows, for names that the shapes do not determine.
+    single unknown, and so on. `given` are sizes that the shapes need not determine.
     """
     equations = [
         _Equation(axis, size, path, position)

@@ -13,7 +13,7 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from .._html import in_brief, repr_html
 from . import _group, _json
-from ._blocks import Block, Layout, check_axes, check_blocks
+from ._blocks import MOST_CUTS, Block, Layout
 from ._errors import SpecError, shown
 from ._grammar import (
     AxisSpec,
@@ -98,7 +98,6 @@ class WeightSpace:
         for leaf_spec, (path, shape) in zip(align(spec, params), shapes, strict=True):
             axes = parse_leaf(leaf_spec, path)
             _check_rank(axes, shape, path)
-            check_axes(axes, path)
             leaves.append(Leaf(path, axes, shape))
         return cls.from_leaves(treedef, tuple(leaves), sizes or {})
 
@@ -113,20 +112,8 @@ class WeightSpace:
         """The weight space with these leaves, checked for consistency; see `from_spec`."""
         _check_fixed(leaves)
         solved = solve_sizes([(leaf.path, leaf.axes, leaf.shape) for leaf in leaves], sizes)
-        check_blocks([(leaf.path, leaf.axes) for leaf in leaves], solved)
         space = cls(treedef, leaves, tuple(solved.items()), notes)
-        for block in space.blocks:
-            try:
-                _ = block.labels
-            except SpecError as error:
-                leaf = leaves[block.leaf]
-                raise SpecError(
-                    error.problem,
-                    path=leaf.path,
-                    expected=error.expected,
-                    got=f'"{leaf}"',
-                    remedy=error.remedy,
-                ) from None
+        _ = space.layouts  # checked as they are made
         return space
 
     @cached_property
@@ -161,7 +148,20 @@ class WeightSpace:
     @cached_property
     def layouts(self) -> tuple[Layout, ...]:
         """How each leaf is cut into labeled blocks."""
-        return tuple(Layout(i, leaf.axes, self.axis_sizes) for i, leaf in enumerate(self.leaves))
+        found: list[Layout] = []
+        cuts = MOST_CUTS
+        for i, leaf in enumerate(self.leaves):
+            try:
+                found.append(Layout(i, leaf.axes, self.axis_sizes, cuts + 1))
+                _ = [block.labels for block in found[-1].blocks]
+            except SpecError as error:
+                problem, expected, remedy = error.problem, error.expected, error.remedy
+                got = shown(str(leaf))
+                raise SpecError(
+                    problem, path=leaf.path, expected=expected, got=got, remedy=remedy
+                ) from None
+            cuts -= len(found[-1].blocks) - 1
+        return tuple(found)
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:

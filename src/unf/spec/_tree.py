@@ -66,10 +66,6 @@ def returned_leaves(outputs: Shapes, leaves: Shapes) -> list[int | None]:
     A whole subtree must match: an entry of the outputs with the name, the paths and the
     shapes of an entry of the parameters, as in `(y, {"batch_stats": ...})`; or all
     parameters, as in `(loss, gradients)`. Names must be more than positions.
-
-    Args:
-        outputs: the path and shape of each output.
-        leaves: those of each parameter.
     """
     found: list[int | None] = [None] * len(outputs)
     of_leaves = _subtrees(leaves)

@@ -33,8 +33,8 @@ def draw_coefficients(layer: UNFLinear, *, strongest: int = 8) -> str:
     """
     ranked = _rank_terms(layer)
     values = _between_leaves(layer, ranked)
-    sources = [leaf.path or "X" for leaf in layer.plan.in_space.leaves]
-    targets = [leaf.path or "E" for leaf in layer.plan.out_space.leaves]
+    sources = [leaf.path for leaf in layer.plan.in_space.leaves]
+    targets = [leaf.path for leaf in layer.plan.out_space.leaves]
     left = MARGIN + CHARACTER * max(map(len, targets), default=0) + 10
     top = MARGIN + slanted_height(sources) + 10
     right = left + _CELL * len(sources)
@@ -53,9 +53,9 @@ def draw_coefficients(layer: UNFLinear, *, strongest: int = 8) -> str:
         ]
     height = max(_CELL * len(targets), _LOWEST_BAR)
     parts += _color_bar(right + 16, top, height, largest)
-    lines = [f"{size:.3g}  {term}" for term, size in ranked[:strongest]]
-    caption = ["root mean square of the coefficients; the terms with the largest:"]
-    lines = [*caption, *lines] if lines else []
+    lines = ["color: root mean square of all coefficients between two tensors"]
+    lines += ["terms with the largest root mean square of their own coefficients:"] * bool(ranked)
+    lines += [f"{size:.3f}  {term}" for term, size in ranked[:strongest]]
     y = top + height + 26
     parts += [text(MARGIN, y + 16 * i, line) for i, line in enumerate(lines)]
     widths = [right + 16 + _BAR + 70, right + slanted_height(sources)]

@@ -11,13 +11,7 @@ Colors = Callable[[Term, tuple[Index, ...]], str]
 _ROW, _LEFT, _RIGHT, _ACROSS = 20, 18, 84, 900
 
 
-def draw_terms(
-    what: Plan | Iterable[Term],
-    *,
-    source: str | None = None,
-    target: str | None = None,
-    most: int = 60,
-) -> str:
+def draw_terms(what: Plan | Iterable[Term], *, most: int = 60) -> str:
     """Terms as index diagrams, in an SVG document.
 
     The input's axes are on the left, the output's on the right. A line joins axes that share
@@ -26,38 +20,22 @@ def draw_terms(
 
     Args:
         what: the plan of a layer, or some terms.
-        source: draw only terms that read the leaf at this path.
-        target: draw only terms that write the leaf at this path.
         most: draw at most this many, and say how many are left out.
-
-    Raises:
-        ValueError: if the plan has no such leaf.
 
     >>> import jax, unf
     >>> space = unf.WeightSpace.from_spec("a b", jax.ShapeDtypeStruct((8, 32), "float32"))
     >>> draw_terms(unf.basis.make_plan(space)).count("mean_c X[a,c]")
     1
     """
-    if isinstance(what, Plan):
-        for path, space in ((source, what.in_space), (target, what.out_space)):
-            known = [leaf.path for leaf in space.leaves]
-            if path is not None and path not in known:
-                raise ValueError(f"there is no leaf {path!r}; expected one of {known}")
-    found = (
-        term
-        for term in (terms(what) if isinstance(what, Plan) else what)
-        if source in (None, term.source) and target in (None, term.target)
-    )
+    found = iter(terms(what) if isinstance(what, Plan) else what)
     chosen = sorted(islice(found, most), key=lambda term: (term.target_block, term.source_block))
     left_out = sum(1 for _ in found)
-    parts, y, width = [], MARGIN + 10.0, 0.0
+    parts, color, y, width = [], _index_color, MARGIN + 10, 0
     if isinstance(what, Plan):
-        legend, color, width = _permutation_colors(what, y)
-        parts, y = [*legend], y + 16
-    else:
-        color = _index_color
-    for (into, read), group in groupby(chosen, key=lambda term: (term.target, term.source)):
-        parts.append(text(MARGIN, y + 10, f"{into or 'E'} ← {read or 'X'}"))
+        parts, color, width = _permutation_colors(what, y)
+        y += 16
+    for (target, source), group in groupby(chosen, key=lambda term: (term.target, term.source)):
+        parts.append(text(MARGIN, y + 10, f"{target} ← {source}"))
         drawn, bottom, right = _section(list(group), y + 18, color)
         parts, y, width = parts + drawn, bottom + 8, max(width, right)
     if left_out:

@@ -81,8 +81,8 @@ def test_any_description(tree, sizes):
         ("a b", (2**40, 2**40), {}, "no array can have this shape"),
         ("a", (-2,), {}, "no array can have this shape"),
         ("a", (2,), {"a": 10**5000}, "that cannot be printed"),
-        ((10**5000,), (2,), {}, "named by a string or an integer"),
-        ((np.arange(2),), (2,), {}, "named by a string or an integer"),
+        ((10**5000,), (2,), {}, "not the name of an axis"),
+        ((np.arange(2),), (2,), {}, "not the name of an axis"),
     ],
     ids=lambda x: str(x)[:20] if isinstance(x, str) else "",
 )

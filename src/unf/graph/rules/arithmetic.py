@@ -1,13 +1,13 @@
 """Element-wise operations, matrix products and convolutions."""
 
-from .._expressions import Expr, Reason, Uniform, fix, fixed_axis, product, resolve
+from .._expressions import Expr, Reason, Uniform, fixed_axis, product, resolve
 from .._registry import Equation, register_rule
 from .._unification import split, unify
 from .._values import Segment, Value, settle, unify_axes
 
 UNARY = """
 abs acos acosh asin asinh atan atanh bessel_i0e bessel_i1e bitcast_convert_type cbrt ceil clz conj
-convert_element_type copy copy_p cos cosh device_put digamma erf erf_inv erfc exp exp2 expm1 floor
+convert_element_type copy cos cosh device_put digamma erf erf_inv erfc exp exp2 expm1 floor
 imag integer_pow is_finite layout_constraint lgamma log log1p log2 logistic name neg nonbatchable
 nondifferentiable_backward not one_minus_square optimization_barrier population_count pvary real
 reduce_precision reshard round rsqrt sharding_constraint sign sin sinh sqrt square stop_gradient
@@ -102,9 +102,8 @@ def convolution(equation: Equation, x: Value, kernel: Value) -> Value:
         if _is_pointwise(params, i, kernel.shape[b]):
             result[c] = x.axes[a]
             continue
-        fix(x.axes[a], window)
-        fix(kernel.axes[b], window)
-        result[c] = fixed_axis(equation.out_shapes[0][c], window)
+        origins = x.axes[a], kernel.axes[b]
+        result[c] = fixed_axis(equation.out_shapes[0][c], window, *origins)
     axes = [result[i] for i in range(x.ndim)]
     equation.note([*axes, inputs])
     return Value.of(axes)

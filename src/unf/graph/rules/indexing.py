@@ -78,8 +78,7 @@ def _take_strided(
         cut(inner, sorted({start, start + 1, stride} - {0}), reason)
         axes[dimension] = outer
     else:
-        fix(expr, reason)
-        axes[dimension] = fixed_axis(length, reason)
+        axes[dimension] = fixed_axis(length, reason, expr)
     return Value.of(axes)
 
 
@@ -146,8 +145,7 @@ def dynamic_slice(equation: Equation, x: Value, *starts: Value) -> Value:
             x = slice_axis(x, i, first, first + size, equation.reason)
         else:
             axes = settle(x, equation.reason).axes
-            fix(axes[i], equation.reason)
-            axes[i] = fixed_axis(size, equation.reason)
+            axes[i] = fixed_axis(size, equation.reason, axes[i])
             x = Value.of(axes)
     return x
 
@@ -160,9 +158,7 @@ def dynamic_update_slice(equation: Equation, x: Value, update: Value, *_: Value)
         if old.size == new.size:
             axes.append(unify(old, new, equation.reason))
         else:
-            fix(old, equation.reason)
-            fix(new, equation.reason)
-            axes.append(fixed_axis(old.size, equation.reason))
+            axes.append(fixed_axis(old.size, equation.reason, old, new))
     return Value.of(axes)
 
 
@@ -177,8 +173,7 @@ def gather(equation: Equation, x: Value, indices: Value) -> Value:
         if i in numbers.operand_batching_dims:
             continue
         if sizes[i] < expr.size:
-            fix(expr, reason)
-            expr = fixed_axis(sizes[i], reason)
+            expr = fixed_axis(sizes[i], reason, expr)
         if i not in numbers.collapsed_slice_dims:
             offsets.append(expr)
     batching = numbers.operand_batching_dims
@@ -199,10 +194,7 @@ def _batch_axes(x: Value, indices: Value, numbers, reason: Reason) -> list[Expr]
     return axes
 
 
-@register_rule(
-    "scatter", "scatter-add", "scatter_add", "scatter-mul", "scatter_mul", "scatter-min",
-    "scatter_min", "scatter-max", "scatter_max", "scatter-sub", "scatter_sub",
-)  # fmt: skip
+@register_rule(*(f"scatter{kind}" for kind in ("", "-add", "-mul", "-min", "-max", "-sub")))
 def scatter(equation: Equation, x: Value, indices: Value, updates: Value) -> Value:
     """The reverse of a gather: whole axes unify, indexed ones and those of updates are fixed."""
     numbers, reason = equation.params["dimension_numbers"], equation.reason
@@ -210,16 +202,13 @@ def scatter(equation: Equation, x: Value, indices: Value, updates: Value) -> Val
     of_updates = updates.axes
     for i, expr in enumerate(axes):
         if i in numbers.inserted_window_dims or i in numbers.operand_batching_dims:
-            fix(expr, reason)
-            axes[i] = fixed_axis(expr.size, reason)
+            axes[i] = fixed_axis(expr.size, reason, expr)
             continue
         window = of_updates[next(windows)]
         if window.size == expr.size and i not in numbers.scatter_dims_to_operand_dims:
             axes[i] = unify(expr, window, reason)
         else:
-            fix(expr, reason)
-            fix(window, reason)
-            axes[i] = fixed_axis(expr.size, reason)
+            axes[i] = fixed_axis(expr.size, reason, expr, window)
     for i, expr in enumerate(of_updates):
         if i not in numbers.update_window_dims:
             fix(expr, reason)

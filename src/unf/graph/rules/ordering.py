@@ -35,17 +35,11 @@ def reorder(equation: Equation, *operands: Value) -> list[Value]:
     """Running sums, reversals, sorts, Fourier transforms: entries move or mix along some axes."""
     ordered = {d % operands[0].ndim for d in _ordered_dimensions(equation, operands[0].ndim)}
     axes = unify_axes(operands, equation.reason)
-    for i in ordered:
-        fix(axes[i], equation.reason)
-    return [
-        Value.of(
-            [
-                fixed_axis(shape[i], equation.reason) if i in ordered else expr
-                for i, expr in enumerate(axes)
-            ]
-        )
-        for shape in equation.out_shapes
-    ]
+    results = []
+    for shape in equation.out_shapes:
+        new = {i: fixed_axis(shape[i], equation.reason, axes[i]) for i in ordered}
+        results.append(Value.of([new.get(i, expr) for i, expr in enumerate(axes)]))
+    return results
 
 
 def _ordered_dimensions(equation: Equation, ndim: int) -> Sequence[int]:
@@ -66,10 +60,7 @@ def argmax(equation: Equation, x: Value) -> Value:
     return Value.of([e for i, e in enumerate(x.axes) if i not in equation.params["axes"]])
 
 
-@register_rule(
-    "reduce_window", "reduce_window_sum", "reduce_window_max", "reduce_window_min",
-    "cumred_reduce_window",
-)  # fmt: skip
+@register_rule("reduce_window", "reduce_window_sum", "reduce_window_max", "reduce_window_min")
 def reduce_window(equation: Equation, x: Value, *_: Value) -> Value:
     """Pooling: axes with a window of one pass."""
     params, reason = equation.params, Reason("a position in a window", equation.reason.where)
@@ -82,8 +73,7 @@ def reduce_window(equation: Equation, x: Value, *_: Value) -> Value:
             or params.get("base_dilation", (1,) * len(window))[i] != 1
             or tuple(params["padding"][i]) != (0, 0)
         ):
-            fix(axes[i], reason)
-            axes[i] = fixed_axis(equation.out_shapes[0][i], reason)
+            axes[i] = fixed_axis(equation.out_shapes[0][i], reason, axes[i])
     return Value.of(axes)
 
 
@@ -96,9 +86,7 @@ def select_window(equation: Equation, x: Value, y: Value, *_: Value) -> Value:
         if window[i] == 1 and equation.params["window_strides"][i] == 1 and a.size == b.size:
             axes.append(unify_axes([Value.of([a]), Value.of([b])], equation.reason)[0])
             continue
-        fix(a, equation.reason)
-        fix(b, equation.reason)
-        axes.append(fixed_axis(equation.out_shapes[0][i], equation.reason))
+        axes.append(fixed_axis(equation.out_shapes[0][i], equation.reason, a, b))
     return Value.of(axes)
 
 

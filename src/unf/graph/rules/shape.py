@@ -2,7 +2,7 @@
 
 from math import prod
 
-from .._expressions import Expr, Uniform, concat, fix, fixed_axis, product
+from .._expressions import Expr, Uniform, concat, fixed_axis, product
 from .._registry import Equation, register_rule
 from .._values import Segment, Value, settle, unify_axes
 from .indexing import slice_axis, take
@@ -23,15 +23,6 @@ def squeeze(equation: Equation, x: Value) -> Value:
     """Axes of size one drop out."""
     dropped = {d % x.ndim for d in equation.params["dimensions"]}
     return Value.of([t for i, t in enumerate(x.axes) if i not in dropped], x.is_parameter)
-
-
-@register_rule("expand_dims")
-def expand_dims(equation: Equation, x: Value) -> Value:
-    """New axes of size one."""
-    shape = equation.out_shapes[0]
-    new = {d % len(shape) for d in equation.params["dimensions"]}
-    old = iter(x.axes)
-    return Value.of([Uniform(1) if i in new else next(old) for i in range(len(shape))])
 
 
 @register_rule("broadcast_in_dim")
@@ -142,8 +133,7 @@ def pad(equation: Equation, x: Value, _: Value) -> Value:
         elif low >= 0 and high >= 0 and (interior == 0 or expr.size == 1):
             axes.append(concat([Uniform(low), expr, Uniform(high)]))
         else:
-            fix(expr, equation.reason)
-            axes.append(fixed_axis(size, equation.reason))
+            axes.append(fixed_axis(size, equation.reason, expr))
     return Value.of(axes)
 
 
