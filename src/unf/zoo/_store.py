@@ -132,9 +132,12 @@ class Store:
             file = Path(self.path / name / "c" / str(chunk), *["0"] * len(shape))
             with _explained(self.path / name, "read", self.rows(chunk)):
                 found = file.stat().st_size if file.exists() else 0
-                if found != expected:
-                    state = "Error reading" if found else "is missing"
-                    raise OSError(f"{state}: {found} bytes, expected {expected}")
+            if found != expected:
+                raise ZooError(
+                    f"{self.path / name} could not be read ({_which(self.rows(chunk))}): a chunk is "
+                    f"{'damaged' if found else 'missing'}; {_REPAIR} ({found} bytes, expected "
+                    f"{expected})"
+                )
 
     def status(self) -> np.ndarray:
         """The status of every model; models of chunks that were never written are missing."""

@@ -72,7 +72,7 @@ class Zoo:
     def _check_arrays(self) -> None:
         odd = [name for name in self._drawn if not (isinstance(name, str) and name.isidentifier())]
         if odd:  # they are names of folders
-            raise ZooError(f"{self.path}: one of its choices is named {odd[0]!r}; expected a name")
+            raise ZooError(f"{self.path}: one of its choices is called {odd[0]!r}, not a name")
         for leaf in self.space.leaves:
             found, expected = self.store.shape(array_name(leaf.path)), (self.models, *leaf.shape)
             if found != expected:

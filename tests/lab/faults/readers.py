@@ -212,7 +212,7 @@ class ZooFile(NamedTuple):
 
 
 _PARTS = {
-    "zarr.json": ("recipe", "success"),
+    "zarr.json": ("success",),
     "status": ("complete",),
     "success": ("success",),
     "loss": ("loss",),

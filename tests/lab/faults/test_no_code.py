@@ -22,10 +22,6 @@ METHODS = {
 """Attributes by which the same is reached, or which trust the paths and sizes in a file."""
 
 ALLOWED = {
-    "data/_pickles.py": {
-        "pickle": "CIFAR-10 is published as pickles: a reader that finds no name but its own",
-        "pickletools": "to look at the operations of a pickle before any is carried out",
-    },
     "cli/_load.py": {
         "exec_module": "`unf spec file.py:function` runs the user's own function, and says so",
     },

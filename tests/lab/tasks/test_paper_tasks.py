@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from unf.lab.tasks._convolution import convolve
 
 import unf
 from unf.lab.data import DataError
 from unf.lab.tasks import TASKS, CNNTask, Data, MLPTask, RNNTask, Task, check_finite
-from unf.lab.tasks._convolution import convolve
 
 KEY = jax.random.key(0)
 SMALL = {

@@ -19,6 +19,7 @@ from ._task import (
     check_positive,
     cross_entropy,
     make_space,
+    mean_of_parts,
     scaled,
     truncated_normal,
     zeros,
@@ -194,26 +195,19 @@ class SmallCNN(ImageTask):
         self, params: PyTree, examples: Labeled, *, key: PRNGKeyArray
     ) -> dict[str, Float[Array, ""]]:
         """Accuracy and loss, without dropout."""
-        count = len(examples.classes)
-        size = count // -(-count // 500)  # a part at a time, to save memory
-        parts = jax.tree.map(lambda x: _in_parts(x, size), examples)
 
-        def part(batch: Labeled) -> dict[str, Array]:
-            logits, classes = self.logits(params, scaled(batch).images), batch.classes
+        def score(part: Labeled) -> dict[str, Array]:
+            logits, classes = self.logits(params, scaled(part).images), part.classes
             right = jnp.argmax(logits, axis=-1) == classes
             return {"success": jnp.mean(right), "loss": cross_entropy(logits, classes)}
 
-        return jax.tree.map(jnp.mean, jax.lax.map(part, parts))
+        return mean_of_parts(score, examples)
 
     @cached_property
     def space(self) -> WeightSpace:
         """The weight space, read off the network."""
         params = jax.eval_shape(lambda: self.init(key=jax.random.key(0)))
         return infer(self.logits, params, jax.ShapeDtypeStruct((1, *self.shape), jnp.float32))
-
-
-def _in_parts(x: Array, size: int) -> Array:
-    return x[: len(x) // size * size].reshape(-1, size, *x.shape[1:])
 
 
 def convolve(x: Array, kernel: Float[Array, "3 3 source target"], stride: int) -> Array:

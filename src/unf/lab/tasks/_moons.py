@@ -1,6 +1,7 @@
 """Telling two moons apart, which small networks learn in a second."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 import jax
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from ...meta import Data, Task
-from ._task import add, check_positive, zeros
+from ._task import add, check_positive, mean_of_parts, zeros
 
 POOL = 4096
 """Points for training, of which each network sees some, and for each half of the test."""
@@ -80,10 +81,15 @@ class TwoMoons(Task):
         self, params: PyTree, examples: Points, *, key: PRNGKeyArray
     ) -> dict[str, Float[Array, ""]]:
         """Accuracy and loss, with the right labels."""
-        right = (self.logits(params, examples.x) > 0) == examples.labels
-        return {"success": jnp.mean(right), "loss": self.loss(params, examples)}
+
+        def score(part: Points) -> dict[str, Array]:
+            right = (self.logits(params, part.x) > 0) == part.labels
+            return {"success": jnp.mean(right), "loss": self.loss(params, part)}
+
+        return mean_of_parts(score, examples)
 
 
+@partial(jax.jit, static_argnums=0)
 def two_moons(size: int, *, key: PRNGKeyArray) -> Points:
     """Points of two interleaved half circles with noise, centered."""
     angle_key, label_key, noise_key, rank_key = jax.random.split(key, 4)

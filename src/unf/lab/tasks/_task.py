@@ -1,6 +1,7 @@
 """Tasks on images and on text, and what their networks share."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
@@ -60,6 +61,16 @@ def cross_entropy(
     """The mean negative log-likelihood."""
     chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), classes[..., None], axis=-1)
     return -jnp.mean(chosen)
+
+
+def mean_of_parts(score: Callable[[Any], Any], examples: Any) -> Any:
+    """Average scores over examples, at most 500 at a time to save memory; a rest is left out."""
+    count = len(jax.tree.leaves(examples)[0])
+    size = count // -(-count // 500)
+    parts = jax.tree.map(
+        lambda x: x[: count // size * size].reshape(-1, size, *x.shape[1:]), examples
+    )
+    return jax.tree.map(jnp.mean, jax.lax.map(score, parts))
 
 
 class Labeled(NamedTuple):

@@ -198,14 +198,15 @@ class TwoMoonsZoo(Recipe):
 
     def draw(self, *, key: PRNGKeyArray) -> Choices:
         """Learning rate, initial scale, which and how many examples, and how many are wrong."""
-        keys = jax.random.split(key, 5)
-        return {
-            **super().draw(key=keys[0]),
-            "initial_scale": log_uniform(0.35, 2.0, keys[1]),
-            "num_examples": log_uniform(16, 256, keys[2]),
-            "first_example": jax.random.randint(keys[3], (), 0, POOL).astype(jnp.float32),
-            "label_noise": self.max_label_noise * jax.random.uniform(keys[4], (), jnp.float32),
+        log_ranges = {
+            "learning_rate": (self.min_learning_rate, self.max_learning_rate),
+            "initial_scale": (0.35, 2.0),
+            "num_examples": (16, 256),
         }
+        u = jax.random.uniform(key, (5,), jnp.float32)
+        drawn = {name: a * (b / a) ** u[i] for i, (name, (a, b)) in enumerate(log_ranges.items())}
+        first = jnp.floor(u[3] * POOL)
+        return {**drawn, "first_example": first, "label_noise": self.max_label_noise * u[4]}
 
 
 RECIPES: dict[str, type[Recipe]] = {
