@@ -1,9 +1,12 @@
 """The paper's parameter table, cell by cell (table 2 of the appendix)."""
 
+import dataclasses
+
 import jax
 import pytest
 
 from unf import count_terms
+from unf.lab import table2
 from unf.nn import NFNLinear, PointwiseLinear, UNFLinear
 from unf.testing import spaces
 
@@ -64,3 +67,12 @@ def test_real_networks():
     ]:
         assert len(space.leaves) == leaves
         assert weights is None or space.num_weights == weights
+
+
+def test_the_table_is_the_papers():
+    rows = table2.run(show_progress=False)
+    assert {row.task: (row.unf, row.deepset, row.nfn) for row in rows} == table2.PAPER
+    assert [row.true_terms for row in rows] == [32, 86, 165, 2382]
+    assert "Every cell is the paper's." in table2.as_text(rows)
+    wrong = [dataclasses.replace(rows[0], unf=1), *rows[1:]]
+    assert "| 1 (paper 3783) |" in table2.as_text(wrong)

@@ -13,7 +13,9 @@ import unf
 from tests.lab.faults.datasets import Datasets
 from tests.lab.faults.mutations import changed_bytes, changed_file, changed_json, dumps
 from tests.lab.faults.specs import altered_spec, random_tree
-from unf.lab.lopt import MetaError, _folder
+from unf.lab._checkpoint import CheckpointError
+from unf.lab._folder import claim
+from unf.lab.lopt import MetaError, _job
 from unf.lab.zoos import TinyRNN
 from unf.lab.zoos._build import describe
 from unf.meta._train import MetaState
@@ -162,9 +164,9 @@ class Checkpoint(NamedTuple):
 
 
 class Checkpoints:
-    """Going on with a meta-training: `claim` and `restore`."""
+    """Resuming a meta-training: `claim` and `restore`."""
 
-    errors = (MetaError,)
+    errors = (MetaError, CheckpointError)
 
     def __init__(self, folder):
         self.folder = folder / "run"
@@ -174,33 +176,27 @@ class Checkpoints:
         memory = optax.adam(1e-3).init(theta)
         self.state = MetaState(theta, memory, runs, jnp.asarray(3, jnp.int32))
         self.config = {"format": 1, "task": "mlp", "task.hidden": [3], "kind": "sgdm", "seed": 0}
-        checkpoints = _folder.claim(self.folder, self.config, resume=False)
-        row = dict.fromkeys(_folder.COLUMNS, 1.5) | {"step": 3}
-        _folder.store(self.folder, checkpoints, self.state, [row], self.config)
+        checkpoints = self._claim(resume=False)
+        row = dict.fromkeys(_job.COLUMNS, 1.5) | {"step": 3}
+        _job.store(self.folder, checkpoints, self.state, [row], self.config)
         (state,) = (self.folder / "checkpoints").iterdir()
-        self.files = {
-            str(file.relative_to(self.folder)): file.read_bytes()
-            for file in (state, self.folder / "config.json")
-        }
-        self.good = Checkpoint("config.json", self.files["config.json"])
-        _folder.write_whole = lambda *_: None  # the disk's speed is not what is tested
+        self.files = {str(state.relative_to(self.folder)): state.read_bytes()}
+        self.good = Checkpoint(*next(iter(self.files.items())))
+
+    def _claim(self, **how):
+        names = (_job.METRICS, _job.OPTIMIZER)
+        return claim(
+            self.folder, self.config, outputs=names, overwrite=False, error=MetaError, **how
+        )
 
     def alter(self, rng):
-        name = rng.choice(list(self.files))
-        if name.endswith("safetensors"):
-            return Checkpoint(name, changed_file(rng, self.files[name]))
-        if rng.random() < 0.5:
-            altered = dumps(changed_json(rng, json.loads(self.files[name])))
-            return Checkpoint(name, altered.encode("utf-8", "surrogatepass"))
-        return Checkpoint(name, changed_bytes(rng, self.files[name]))
+        (name,) = self.files
+        return Checkpoint(name, changed_file(rng, self.files[name]))
 
     def read(self, given):
-        for name in self.files:  # each alone says what the job is
-            (self.folder / name).unlink(missing_ok=True)
         (self.folder / given.name).write_bytes(given.content)
-        checkpoints = _folder.claim(self.folder, self.config, resume=True)
-        _, rows = _folder.restore(checkpoints, self.state)
-        assert all(list(row) == list(_folder.COLUMNS) for row in rows)
+        _, rows = _job.restore(self._claim(resume=True), self.state)
+        assert all(list(row) == list(_job.COLUMNS) for row in rows)
 
 
 class ZooFile(NamedTuple):

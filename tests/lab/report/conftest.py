@@ -8,13 +8,14 @@ import jax
 import numpy as np
 import pytest
 import zarr
-from unf.lab.lopt._folder import COLUMNS, describe
 
 from tests.lab.zoos.tiny import RECIPE, build_tiny
 from unf.lab import predict
 from unf.lab._checkpoint import Checkpoints
 from unf.lab._provenance import provenance
-from unf.lab.lopt import Comparison, Curves, MetaTraining, part_ends
+from unf.lab.lopt import Comparison, Curves, MetaTraining
+from unf.lab.lopt._evaluate import part_ends
+from unf.lab.lopt._job import COLUMNS, describe
 from unf.lab.tasks import MLPTask
 from unf.models import StatNN, save_model
 from unf.optim import init_theta, save

@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Key, PRNGKeyArray
 
 from ..._devices import is_first, taken_back
 from ..._files import write_whole
@@ -225,16 +225,14 @@ class Pace:
         return float(np.median(steps / seconds) * self._each)
 
 
-def _keys(seed: int) -> PRNGKeyArray:
+def _keys(seed: int) -> Key[Array, "4"]:
     """Independent keys: for θ, the cut, the first states of the runs, and the meta-steps."""
     return jax.random.split(jax.random.key(seed), 4)
 
 
 def _errors(folder: Path, options: MetaTraining) -> AbstractContextManager[None]:
     what = f"{options.pairs} pairs of runs at once"
-    return job_errors(
-        MetaError, folder, what, "choose smaller pairs= or a task with a smaller batch_size="
-    )
+    return job_errors(MetaError, folder, what, "choose a smaller pairs= or batch_size=")
 
 
 def _estimator(problem: InnerTraining, options: MetaTraining, *, key: PRNGKeyArray) -> Estimator:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from functools import lru_cache
 from math import inf
 from typing import Any, Literal, get_args, get_type_hints
 
@@ -79,13 +80,18 @@ class MetaTraining:
 
     def make_optimizer(self) -> optax.GradientTransformation:
         """The meta-optimizer."""
-        rate: Any = self.learning_rate
-        if self.schedule == "cosine":
-            warm_up = min(100, self.steps // 10)
-            rate = optax.warmup_cosine_decay_schedule(
-                0.1 * rate, rate, warm_up, max(self.steps, warm_up + 1), 0.1 * rate
-            )
-        return optax.chain(optax.clip_by_global_norm(self.clip), optax.adam(rate))
+        return _optimizer(self)
+
+
+@lru_cache  # the same functions again, so that nothing is recompiled
+def _optimizer(options: MetaTraining) -> optax.GradientTransformation:
+    rate: Any = options.learning_rate
+    if options.schedule == "cosine":
+        warm_up = min(100, options.steps // 10)
+        rate = optax.warmup_cosine_decay_schedule(
+            0.1 * rate, rate, warm_up, max(options.steps, warm_up + 1), 0.1 * rate
+        )
+    return optax.chain(optax.clip_by_global_norm(options.clip), optax.adam(rate))
 
 
 SMALL = MetaTraining(

@@ -229,7 +229,7 @@ def train(
     what = f"{seeds} predictors at once, in batches of {training.batch_size}"
     show = show_progress and is_first()
     with (
-        job_errors(PredictError, folder, what, "choose smaller seeds= or batch_size="),
+        job_errors(PredictError, folder, what, "choose a smaller seeds= or batch_size="),
         Progress(METHODS[method].title, steps, unit="steps", show=show) as progress,
     ):
         fitted = fit(

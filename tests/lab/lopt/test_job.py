@@ -1,4 +1,4 @@
-"""Meta-training: what it does, and going on after a stop."""
+"""Meta-training: what it learns, and resuming it after a stop."""
 
 import csv
 import dataclasses
@@ -11,16 +11,15 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from unf.lab import report
 from unf.lab.lopt import MetaError, MetaTraining, first_theta, meta_train
+from unf.lab.lopt._job import Pace
 from unf.lab.tasks import MLPTask
-from unf.meta import EvolutionStrategies, FullUnroll, InnerTraining, advance, begin
+from unf.meta import FullUnroll
 from unf.optim import load
 
-KEY = jax.random.key(0)
 TASK = MLPTask(dataset="digits", hidden=(3,), batch_size=4)
 OPTIONS = MetaTraining(steps=6, pairs=2, window=2, horizon=4)
 
@@ -70,25 +69,15 @@ def test_stopped_and_resumed_is_the_same(whole, tmp_path, stop_after):
     assert (tmp_path / "metrics.csv").read_text() == (whole / "metrics.csv").read_text()
 
 
-def test_many_steps_to_a_call_are_single_ones():
-    problem = InnerTraining(TASK.data().train, TASK)
-    estimator = EvolutionStrategies(4, window=2, pairs=2)
-    optimizer = optax.adam(1e-2)
-    theta = first_theta(TASK, "deepset", OPTIONS)
-    first = begin(problem, estimator, optimizer, theta, key=KEY)
-
-    def go(state, count):
-        return advance(
-            problem, estimator, optimizer.update, state, jnp.asarray(count), key=KEY, at_most=4
+def test_the_number_of_steps_in_a_call_does_not_matter(tmp_path):
+    runs = [
+        meta_train(
+            TASK, "sgdm", tmp_path / str(n), OPTIONS, steps_per_call=n, show_progress=False
         )
-
-    together, metrics = go(first, 4)
-    state = first
-    for i in range(4):
-        state, one = go(state, 1)
-        np.testing.assert_allclose(one.loss[0], metrics.loss[i], rtol=1e-6)
-    for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(together), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+        for n in (1, 4)
+    ]  # fmt: skip
+    for a, b in zip(*map(jax.tree.leaves, runs), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
 def test_meta_training_improves_the_optimizer(tmp_path):
@@ -116,10 +105,17 @@ def test_another_meta_training_is_refused(whole, change, message):
         train(whole, resume=True, **change)
 
 
+def test_results_are_replaced_only_on_request(copy):
+    with pytest.raises(MetaError, match=r"already holds results; .* resume=True, replace"):
+        train(copy)
+    before = (copy / "metrics.csv").read_text()
+    train(copy, seed=1, overwrite=True)
+    assert (copy / "metrics.csv").read_text() != before
+    assert json.loads((copy / "config.json").read_text())["seed"] == 1
+
+
 def test_mistakes(whole, tmp_path):
-    with pytest.raises(MetaError, match="there is a meta-training already; go on with --resume"):
-        train(whole)
-    with pytest.raises(MetaError, match=r"has task\.hidden = \[3\], not \[4\]"):
+    with pytest.raises(MetaError, match=r"has task\.hidden = \[3\], not \[4\]; pass the same arg"):
         meta_train(dataclasses.replace(TASK, hidden=(4,)), "unf", whole, OPTIONS, resume=True)
     with pytest.raises(MetaError, match="unknown kind of optimizer 'adam'"):
         meta_train(TASK, "adam", tmp_path)
@@ -128,18 +124,10 @@ def test_mistakes(whole, tmp_path):
     for change, message in [
         ({"cut": float("nan")}, "cut nan"),
         ({"learning_rate": float("inf")}, "learning_rate is inf"),
-        ({"form": "mine"}, "form is 'mine'"),
-        ({"estimator": "rl"}, "estimator is 'rl'"),
         ({"steps": 0}, "steps is 0"),
     ]:
         with pytest.raises(ValueError, match=message):
             MetaTraining(**change)
-    (tmp_path / "config.json").write_text("no")
-    with pytest.raises(MetaError, match="not of a meta-training, or damaged"):
-        train(tmp_path, resume=True)
-    (tmp_path / "config.json").write_text("[]")
-    with pytest.raises(MetaError, match="not a description of a meta-training"):
-        train(tmp_path, resume=True)
 
 
 @pytest.fixture
@@ -150,11 +138,18 @@ def copy(whole, tmp_path):
 
 def test_a_checkpoint_without_its_configuration_is_still_this_ones(copy):
     (copy / "config.json").unlink()
-    with pytest.raises(MetaError, match="there is a meta-training already"):
-        train(copy)
     with pytest.raises(MetaError, match="has seed = 0, not 7"):
         train(copy, resume=True, seed=7)
     train(copy, resume=True)
+
+
+def test_results_without_their_checkpoints_are_still_this_ones(copy):
+    shutil.rmtree(copy / "checkpoints")
+    with pytest.raises(MetaError, match="has seed = 0, not 7"):
+        train(copy, resume=True, seed=7)
+    (copy / "config.json").write_text("damaged")
+    with pytest.raises(MetaError, match="the job there has what = None"):
+        train(copy, resume=True)
 
 
 def checkpoints(folder):
@@ -230,14 +225,14 @@ def test_other_estimators(estimator, tmp_path):
     options = dataclasses.replace(OPTIONS, estimator=estimator, steps=2)
     made = options.make_estimator(TASK, 1.0)
     assert isinstance(made, FullUnroll) if estimator == "unroll" else not made.persistent
-    theta = train(tmp_path, options)
+    theta = meta_train(TASK, "sgdm", tmp_path, options, show_progress=False)
     assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(theta))
 
 
 SCRIPT = """
 import json, sys
 import jax
-from unf.meta import MetaTraining, meta_train
+from unf.lab.lopt import MetaTraining, meta_train
 from unf.lab.tasks import MLPTask
 
 assert len(jax.devices()) == int(sys.argv[1])
@@ -249,7 +244,8 @@ print(json.dumps([row["loss"] for row in rows]))
 """
 
 
-def test_pairs_are_spread_over_devices_without_changing_the_result(tmp_path):
+@pytest.mark.nightly
+def test_pairs_are_sharded_across_devices_without_changing_the_result(tmp_path):
     losses = []
     for devices in (1, 8):
         environment = {
@@ -262,3 +258,14 @@ def test_pairs_are_spread_over_devices_without_changing_the_result(tmp_path):
         assert run.returncode == 0, run.stderr
         losses.append(json.loads(run.stdout.splitlines()[-1]))
     np.testing.assert_allclose(*losses, rtol=1e-4)
+
+
+def test_pace_is_a_median_over_calls(monkeypatch):
+    """The first call includes compilation, the fourth a checkpoint."""
+    clock = iter([60.0, 61.0, 62.0, 72.0, 73.0])
+    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
+    pace = Pace(MetaTraining(pairs=3, window=5))
+    assert pace.rate is None
+    for step in (10, 20, 30, 40, 44):
+        pace({"step": step})
+    assert pace.rate == pytest.approx((10 + 4) / 2 * 2 * 3 * 5)

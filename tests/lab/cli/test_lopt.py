@@ -1,0 +1,74 @@
+"""`unf lopt`, and `unf reproduce` of the tables and figure about optimizers."""
+
+import json
+
+import jax
+import pytest
+
+from unf.lab import table2
+from unf.lab.cli import main
+from unf.lab.tasks import MLPTask
+from unf.optim import init_theta, save
+
+TASK = MLPTask(dataset="digits", hidden=(4,), batch_size=8)
+
+
+def test_commands(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("UNF_DATA", raising=False)
+    train = [
+        "lopt",
+        "train",
+        "--task",
+        "mlp",
+        "--optimizer",
+        "sgdm",
+        "--quiet",
+        "--batch-size",
+        "4",
+    ]
+    tiny = ["--steps", "2", "--pairs", "2", "--window", "2", "--horizon", "4", "--tensorboard"]
+    out = str(tmp_path / "sgdm")
+    assert main([*train, *tiny, "--out", out]) == 0
+    assert "with the one it ended with" in capsys.readouterr().out
+    assert list((tmp_path / "sgdm" / "tensorboard").iterdir())
+    assert main([*train, *tiny, "--out", out]) == 1
+    assert "already holds results" in capsys.readouterr().err
+    assert main([*train, *tiny, "--out", out, "--resume"]) == 0
+    test = ["lopt", "eval", "--task", "mlp", "--horizon", "4", "--seeds", "2", "--quiet"]
+    file = tmp_path / "mlp.json"
+    assert main([*test, out, "--baselines", "none", "--out", str(file)]) == 0
+    assert json.loads(file.read_text())["notes"] == {"sgdm": {"meta-steps": 2}}
+    assert main(["lopt", "plot", str(file), "--out", str(tmp_path / "f.png")]) == 0
+    assert (tmp_path / "f.png").exists()
+    capsys.readouterr()
+    assert main(["lopt", "train", "--task", "mlp", "--optimizer", "unf", "--vocabulary", "9"]) == 1
+    assert "'mlp' has no option vocabulary" in capsys.readouterr().err
+    assert main([*test, out, "--seeds", "0"]) == 1
+    assert "--seeds is 0" in capsys.readouterr().err
+    assert main(["reproduce", "figure2", "--tasks", "gan"]) == 1
+    assert "expected some of ['mlp'" in capsys.readouterr().err
+    assert main(["reproduce", "figure2", "--steps", "mlp=many"]) == 1
+    assert "--steps is 'mlp=many'" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="0"):
+        main(["lopt", "train", "--help"])
+    assert "(default: 50000)" in capsys.readouterr().out
+    assert main([*test, "nothing"]) == 1
+    assert "no learned optimizer 'nothing'" in capsys.readouterr().err
+    assert main([*test, "--baselines", "lion"]) == 1
+    assert "unknown baselines ['lion']" in capsys.readouterr().err
+    assert main(["lopt", "plot", str(tmp_path / "sgdm" / "config.json")]) == 1
+    assert "not a comparison" in capsys.readouterr().err
+
+
+def test_an_optimizer_of_another_task_is_refused(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("UNF_DATA", raising=False)
+    save(tmp_path / "unf", init_theta("unf", TASK.space.relax(), key=jax.random.key(0)))
+    assert main(["lopt", "eval", "--task", "mlp", str(tmp_path / "unf")]) == 1
+    assert "made for another weight space" in capsys.readouterr().err
+
+
+def test_reproduce_table_2(capsys, monkeypatch):
+    rows = [table2.Row(task, 0, *sizes, 0, 0) for task, sizes in table2.PAPER.items()]
+    monkeypatch.setattr(table2, "run", lambda **_: rows)  # tested in tests/lab/test_table2.py
+    assert main(["reproduce", "table2"]) == 0
+    assert "| CNN on CIFAR-10 | 7,369 | 2,788 | 41,603 |" in capsys.readouterr().out

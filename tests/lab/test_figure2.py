@@ -1,0 +1,30 @@
+"""Figure 2 in miniature, from nothing to the picture."""
+
+import json
+
+import pytest
+
+from unf.lab import figure2
+from unf.lab.lopt import MetaTraining
+
+TINY = MetaTraining(steps=2, pairs=2, window=2, horizon=4)
+
+
+@pytest.mark.nightly
+def test_figure_2_from_nothing(tmp_path, monkeypatch):
+    monkeypatch.delenv("UNF_DATA", raising=False)
+    monkeypatch.setitem(figure2.KINDS, "mlp", ("sgdm",))
+    said = []
+    run = {"tasks": ("mlp",), "options": TINY, "seeds": 2, "announce": said.append}
+    result = figure2.run(tmp_path, **run, show_progress=False)
+    assert (tmp_path / "figure2.png").exists() and "digits" in said[0]
+    assert set(result.comparisons[0].curves) == {"sgdm", "adam", "sgdm-tuned"}
+    assert result.comparisons[0].notes["sgdm"]["meta-steps"] == TINY.steps
+    files = [tmp_path / "mlp" / "sgdm" / "metrics.csv", tmp_path / "mlp.json"]
+    before = [(file.read_bytes(), file.stat().st_mtime) for file in files]
+    figure2.run(tmp_path, **run, show_progress=False)
+    assert [(file.read_bytes(), file.stat().st_mtime) for file in files] == before
+    figure2.run(tmp_path, **(run | {"seeds": 3}), show_progress=False)
+    assert json.loads(files[1].read_text())["seeds"] == [0, 1, 2]
+    with pytest.raises(ValueError, match=r"tasks \['gan'\]"):
+        figure2.run(tmp_path, tasks=("gan",))
