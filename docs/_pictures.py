@@ -118,7 +118,7 @@ def permutation() -> str:
             parts.append(stripes(colors, left + x - 10, top, length, down))
             parts.append(text(left + x - 10, top - 8, name, "mono small", "start"))
     parts.append(arrow(252, 100, 338, 100, "reorder", "same function"))
-    parts.append(arrow(286, 250, 338, 250, "σ", "other weights"))
+    parts.append(arrow(286, 250, 338, 250, "σ", "new weights"))
     return document(620, 310, "A network before and after its hidden neurons are reordered", parts)
 
 
