@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .._files import write_whole
+from . import plots
 from .lopt import (
     OPTIMIZER,
     SMALL,
@@ -13,7 +14,6 @@ from .lopt import (
     MetaTraining,
     Pace,
     compare,
-    draw_comparisons,
     make_task,
     meta_train,
 )
@@ -78,7 +78,7 @@ def run(
         announce(f"{name}: {about}")
         chosen = dataclasses.replace(options, steps=(steps or {}).get(name, options.steps))
         comparisons.append(_panel(task, out, chosen, seed, range(seeds), show_progress))
-        draw_comparisons(comparisons, out / "figure2.png")
+        plots.save(plots.optimizer_curves(comparisons), out / "figure2.png")
     return Result(comparisons, out)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from .._files import write_whole
 from ..zoo import Zoo
+from . import plots
 from ._scores import summary
 from .predict import (
     METHODS,
@@ -14,8 +15,6 @@ from .predict import (
     PredictError,
     Report,
     Training,
-    draw_curves,
-    draw_predictions,
     train,
 )
 from .zoos import TinyRNN, build
@@ -111,8 +110,8 @@ def run(
         )
         for method in setting.methods
     ]
-    draw_predictions(reports, folder / "predictions.png")
-    draw_curves(reports, folder / "curves.png")
+    plots.save(plots.predictions(reports), folder / "predictions.png")
+    plots.save(plots.training_curves(reports), folder / "curves.png")
     result = Result(reports, folder)
     table = [
         {"method": r.method, "tau": r.tau.tolist(), "r2": r.r2.tolist(), "cap": r.cap}

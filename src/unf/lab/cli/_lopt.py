@@ -12,6 +12,7 @@ from typing import Any
 from ..._devices import is_first
 from ..._files import write_whole
 from ...optim import KINDS, Theta, learned_optimizer, load, origin, trained
+from .. import plots
 from .._option import option
 from .._progress import Progress
 from ..data import DataError
@@ -24,7 +25,6 @@ from ..lopt import (
     Pace,
     Row,
     compare,
-    draw_comparisons,
     evaluate,
     first_theta,
     join,
@@ -305,7 +305,7 @@ class Plot(Command):
                 raise OptionError(f"{file}: {error}") from error
         self.out.parent.mkdir(parents=True, exist_ok=True)
         try:
-            draw_comparisons(join(comparisons), self.out)
+            plots.save(plots.optimizer_curves(join(comparisons)), self.out)
         except ValueError as error:
             raise OptionError(str(error)) from error
         print(self.out)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..._devices import is_first
 from ...zoo import Zoo
-from .. import predict
+from .. import plots, predict
 from .._option import option
 from ._command import Command, group
 from ._processes import Processes
@@ -68,8 +68,8 @@ class Train(Command):
         )
         if not is_first():
             return 0
-        predict.draw_predictions([report], out / "predictions.png")
-        predict.draw_curves([report], out / "curves.png")
+        plots.save(plots.predictions([report]), out / "predictions.png")
+        plots.save(plots.training_curves([report]), out / "curves.png")
         if self.json:
             print_json(json.loads(report.to_json()))
         else:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from ...zoo import Status, Zoo
+from .. import plots
 from .._option import option
-from ..zoos import RECIPES, Recipe, build, draw
+from ..zoos import RECIPES, Recipe, build
 from ._command import Command, group
 from ._processes import Processes
 from ._shared import INTERRUPTED, print_json, require
@@ -144,7 +145,7 @@ class Plot(Command):
         """Draw, and print where the picture is."""
         require(["matplotlib"], "plots")
         path = self.out or self.zoo / "zoo.png"
-        draw(Zoo(self.zoo), path)
+        plots.save(plots.zoo_overview(Zoo(self.zoo)), path)
         print(path)
         return 0
 

@@ -7,7 +7,6 @@ from ._job import first_theta, meta_train
 from ._options import ESTIMATORS, MetaError, MetaTraining
 from ._pace import Pace
 from ._setting import BUILT_IN, SMALL, make_task
-from ._show import draw_comparisons
 
 __all__ = [
     "BUILT_IN",
@@ -26,7 +25,6 @@ __all__ = [
     "Row",
     "at_edge",
     "compare",
-    "draw_comparisons",
     "evaluate",
     "first_theta",
     "join",

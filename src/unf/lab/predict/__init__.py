@@ -7,7 +7,6 @@ from ._batches import Examples, Split, load_examples, split_models
 from ._fit import Fit, fit, predict
 from ._methods import METHODS, Method, PredictError, Training
 from ._run import CHECKPOINT, MODELS, RESULT, Report, apply, invariance_gap, train
-from ._show import draw_curves, draw_predictions
 
 __all__ = [
     "CHECKPOINT",
@@ -22,8 +21,6 @@ __all__ = [
     "Split",
     "Training",
     "apply",
-    "draw_curves",
-    "draw_predictions",
     "fit",
     "invariance_gap",
     "load_examples",

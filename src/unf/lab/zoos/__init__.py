@@ -7,7 +7,6 @@ from .._option import option
 from ._build import build
 from ._recipe import Choices, Recipe, log_uniform
 from ._recipes import RECIPES, SmallCNNZoo, TinyRNN, recipe_of
-from ._show import draw, sample_sums
 from ._train import Trained, train_chunk
 
 __all__ = [
@@ -18,10 +17,8 @@ __all__ = [
     "TinyRNN",
     "Trained",
     "build",
-    "draw",
     "log_uniform",
     "option",
     "recipe_of",
-    "sample_sums",
     "train_chunk",
 ]
