@@ -29,8 +29,10 @@ from .zoos import TinyRNN, recipe_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+else:  # it takes long to import
+    Axes = Figure = Any
 
-Draw = Callable[["Axes"], Any]
+Draw = Callable[[Axes], Any]
 PALETTE = ("#1f77b4", "#d95f02", "#1b9e77", "#9467bd", "#d62728", "#a6761d", "#808080")
 """Colors with a contrast of at least 3 to white and to dark pages; the last one is gray."""
 _GRAY = PALETTE[-1]
@@ -66,7 +68,7 @@ def figure(
     heights: Sequence[float] | None = None,
     heading: str = "",
     titles: bool = True,
-) -> "Figure":
+) -> Figure:
     """Arrange panels on a figure, with one legend below.
 
     Args:
@@ -76,21 +78,22 @@ def figure(
         heading: the title of the whole.
         titles: whether to write the title of each panel above it.
     """
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Canvas
 
     places = [*range(len(panels)), *(["."] if len(panels) > 1 and len(panels) % 2 else [])]
     rows = rows or [places[i : i + 2] for i in range(0, len(places), 2)]
     heights = heights or [2.8 if len(panels) > 1 else 3.1] * len(rows)
     width = 7.2 if len(panels) > 1 else 4.8
     with _styled():
-        drawn = Figure(figsize=(width, sum(heights)), layout="constrained")
+        drawn = Canvas(figsize=(width, sum(heights)), layout="constrained")
         axes = drawn.subplot_mosaic([list(row) for row in rows], height_ratios=heights)
         for i, panel in enumerate(panels):
             panel.draw(axes[i])
             axes[i].set_title(_text(panel.title, 60) if titles else "")
         labels: dict[str, Any] = {}
         for axis in axes.values():
-            labels |= {label: handle for handle, label in zip(*axis.get_legend_handles_labels())}  # noqa: B905
+            handles, names = axis.get_legend_handles_labels()
+            labels |= dict(zip(names, handles, strict=True))
         if labels:
             columns = int(13 * width / (max(map(len, labels)) + 6))
             columns = max(1, min(columns, len(labels)))
@@ -100,13 +103,13 @@ def figure(
     return drawn
 
 
-def save(drawn: "Figure", path: str | os.PathLike) -> None:
+def save(drawn: Figure, path: str | os.PathLike) -> None:
     """Write a figure as PNG or SVG, by the suffix; the same figure gives the same bytes."""
     with _styled():
         drawn.savefig(path, metadata={"Date": None} if str(path).endswith(".svg") else None)
 
 
-def to_svg(drawn: "Figure", label: str = "", *, salt: str = "unf") -> str:
+def to_svg(drawn: Figure, label: str = "", *, salt: str = "unf") -> str:
     """A figure as SVG to be put into HTML: no background, and text in the color of the page.
 
     Args:
@@ -152,12 +155,12 @@ def success_panels(
     """A histogram of success rates, and success against up to two settings that vary."""
     values = _finite(success)
 
-    def histogram(axis: "Axes") -> None:
+    def histogram(axis: Axes) -> None:
         axis.hist(values[values == values], bins=40, color=PALETTE[0])
         axis.set(xlabel="success rate", ylabel="networks")
 
     panels = [Panel("How well the networks work", histogram, _left_out(success))]
-    varied = [name for name in choices if name != "batch_size" and np.ptp(choices[name]) > 0]
+    varied = [n for n, x in choices.items() if n != "batch_size" and len(np.unique(x)) > 1]
     for name in sorted(varied, key=lambda name: (name != "learning_rate", name))[:2]:
         words, sizes = name.replace("_", " "), choices["batch_size"]
         draw = _points(choices[name], success, (words, "success rate"), sizes)
@@ -165,7 +168,7 @@ def success_panels(
     return panels
 
 
-def zoo_overview(zoo: Zoo) -> "Figure":
+def zoo_overview(zoo: Zoo) -> Figure:
     """Success rates, success against the learning rate, and what some Tiny RNNs answer.
 
     Raises:
@@ -187,7 +190,7 @@ def prediction_panel(report: Report) -> Panel:
     return Panel("Predicted against true success", draw, note)
 
 
-def predictions(reports: Sequence[Report]) -> "Figure":
+def predictions(reports: Sequence[Report]) -> Figure:
     """Predicted against true success, with a panel for each report."""
     names = [f"{method_title(r.method)}\nτ {summary(r.tau, 4)}" for r in reports]
     panels = [prediction_panel(r)._replace(title=n) for r, n in zip(reports, names, strict=True)]
@@ -198,7 +201,7 @@ def predictions(reports: Sequence[Report]) -> "Figure":
 def curve_panels(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> list[Panel]:
     """Training loss and validation τ by epoch, of shape (epochs, seeds), for each method."""
 
-    def draw(axis: "Axes", part: int, label: str) -> None:
+    def draw(axis: Axes, part: int, label: str) -> None:
         for method, series in curves.items():
             values, color = _finite(series[part]), _METHODS.get(method, _GRAY)
             epochs, ends = np.arange(1, len(values) + 1), (np.fmin, np.fmax)
@@ -216,25 +219,26 @@ def curve_panels(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> list[Pa
     ]
 
 
-def training_curves(reports: Sequence[Report]) -> "Figure":
+def training_curves(reports: Sequence[Report]) -> Figure:
     """Training loss and validation τ after each epoch, for each report."""
     return figure(curve_panels({r.method: (r.losses, r.valid_tau) for r in reports}))
 
 
-def score_panel(reports: Sequence[Report]) -> Panel:
+def score_panel(reports: Sequence[Report], names: Sequence[str] = ()) -> Panel:
     """Test τ of every seed, beside the test–retest ceiling and the τ of the settings alone."""
-    first = reports[0]
+    first, names = reports[0], names or [method_title(report.method) for report in reports]
 
-    def draw(axis: "Axes") -> None:
+    def draw(axis: Axes) -> None:
         for i, report in enumerate(reports):
             tau, color = _finite(report.tau), _METHODS.get(report.method, _GRAY)
             across = i + np.linspace(-0.2, 0.2, len(tau) + 2)[1:-1]
             axis.plot(across, tau, ".", color=color, markersize=7)
             axis.hlines(_mean(tau, 0), i - 0.3, i + 0.3, color=color)
-        axis.axhline(_finite(first.cap), ls="--", color=_GRAY, label="test–retest ceiling")
-        axis.axhline(_finite(first.settings), ls=":", color=_GRAY, label="training settings alone")
-        names = [textwrap.fill(_text(method_title(r.method), 30), 12) for r in reports]
-        axis.set_xticks(range(len(reports)), names)
+        axis.axhline(float(_finite(first.cap)), ls="--", color=_GRAY, label="test–retest ceiling")
+        alone = float(_finite(first.settings))
+        axis.axhline(alone, ls=":", color=_GRAY, label="training settings alone")
+        labels = [textwrap.fill(_text(name, 30), 12) for name in names]
+        axis.set_xticks(range(len(reports)), labels)
         axis.set(ylabel="Kendall's τ", xlim=(-0.6, len(reports) - 0.4))
 
     return Panel("Test scores", draw, "A dot for each seed, and a line at their mean.")
@@ -258,7 +262,7 @@ def optimizer_panels(comparison: Comparison) -> list[Panel]:
     ]
 
 
-def optimizer_curves(comparisons: Sequence[Comparison]) -> "Figure":
+def optimizer_curves(comparisons: Sequence[Comparison]) -> Figure:
     """The paper's figure 2: training loss with each optimizer, with a panel for each task."""
     names = [f"{_TASKS.get(one.task, one.task)} on {one.dataset}" for one in comparisons]
     return figure([
@@ -282,7 +286,7 @@ def meta_panels(metrics: Mapping[str, np.ndarray]) -> list[Panel]:
         ("Runs that exploded", "pairs of runs", {"lost": None}, "linear"),
     )
 
-    def draw(axis: "Axes", label: str, names: Mapping[str, str | None], scale: str) -> None:
+    def draw(axis: Axes, label: str, names: Mapping[str, str | None], scale: str) -> None:
         for (name, legend), color in zip(names.items(), PALETTE, strict=False):
             values, width = _finite(metrics[name]), len(steps) // 20
             smooth = width > 1 and name in ("loss", "gradient_norm")
@@ -305,7 +309,7 @@ def demo(
     data: tuple[Float[np.ndarray, "points 2"], Bool[np.ndarray, " points"]],
     true: Float[np.ndarray, " networks"],
     predicted: Mapping[str, tuple[np.ndarray, np.ndarray]],
-) -> "Figure":
+) -> Figure:
     """What three networks decide, and predicted against true accuracy of two predictors.
 
     Args:
@@ -318,7 +322,7 @@ def demo(
     side, colors = np.linspace(-extent, extent, 2), np.where(data[1], PALETTE[0], PALETTE[4])
     shades: dict[str, Any] = {"cmap": "RdBu", "vmin": -0.6, "vmax": 1.6}
 
-    def draw(axis: "Axes", logits: np.ndarray) -> None:
+    def draw(axis: Axes, logits: np.ndarray) -> None:
         probability = 1 / (1 + np.exp(-np.clip(logits, -50, 50)))
         axis.imshow(probability, origin="lower", extent=(*side, *side), **shades)
         axis.contour(logits, [0.0], extent=(*side, *side), colors="black", linewidths=1)
@@ -335,7 +339,7 @@ def demo(
     return figure(panels, [[0, 0, 1, 1, 2, 2], [3, 3, 3, 4, 4, 4]], heights=[2.5, 3.5])
 
 
-def _draw_losses(axis: "Axes", comparison: Comparison, part: str) -> None:
+def _draw_losses(axis: Axes, comparison: Comparison, part: str) -> None:
     ends = part_ends(comparison.horizon)
     steps, means = (ends + np.append(0, ends[:-1])) / 2, []
     order = [*TITLES, *comparison.curves]
@@ -361,9 +365,10 @@ def _points(
 ) -> Draw:  # fmt: skip
     """Draws points, in a color for each batch size; or a diagonal and axes with equal limits."""
     x, y = _finite(x), _finite(y)
+    shown = x[(x == x) & (y == y)]
     kinds = np.unique(sizes) if sizes is not None else ()
 
-    def draw(axis: "Axes") -> None:
+    def draw(axis: Axes) -> None:
         # Many points as pixels: browsers are slow with thousands of elements.
         look: dict[str, Any] = {"s": 8, "alpha": 0.6, "lw": 0, "rasterized": len(x) > 1000}
         if 1 < len(kinds) <= len(PALETTE):
@@ -377,14 +382,14 @@ def _points(
             ends = (min(limits), max(limits))
             axis.plot(ends, ends, color=_GRAY, lw=1, zorder=0)
             axis.set(xlim=ends, ylim=ends, aspect="equal")
-        elif np.nanmin(x, initial=np.inf) > 0 and np.nanmax(x) > 30 * np.nanmin(x):
+        elif len(shown) and max(shown) > 30 * min(shown) > 0:
             axis.set_xscale("log")
         axis.set(xlabel=labels[0], ylabel=labels[1])
 
     return draw
 
 
-def _write_sums(axis: "Axes", zoo: Zoo) -> None:
+def _write_sums(axis: Axes, zoo: Zoo) -> None:
     """Sums by the best, the median and the worst network, green where they are right."""
     axis.axis("off")
     ranked = zoo.trained[np.argsort(zoo.success[zoo.trained, 0])]
@@ -407,7 +412,8 @@ def _styled(salt: str = "unf") -> Iterator[None]:
     """Our style, and no warnings about characters that no font has or limits that are equal."""
     import matplotlib as mpl
 
-    with mpl.rc_context({**_STYLE, "svg.hashsalt": salt}), warnings.catch_warnings():
+    style: Any = {**_STYLE, "svg.hashsalt": salt}
+    with mpl.rc_context(style), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
@@ -434,7 +440,7 @@ def _mean(values: np.ndarray, axis: int) -> np.ndarray:
     """The mean of the finite values; NaN where there are none."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return np.nanmean(values, axis=axis)
+        return np.asarray(np.nanmean(values, axis=axis))
 
 
 def _smoothed(values: np.ndarray, width: int) -> np.ndarray:

@@ -15,12 +15,10 @@ from unf.lab.data import DataError
 from unf.lab.lopt import (
     GRIDS,
     Comparison,
-    Curves,
     MetaTraining,
     Pace,
     at_edge,
     compare,
-    draw_comparisons,
     evaluate,
     join,
     make_task,
@@ -100,13 +98,6 @@ def test_comparisons_round_trip(comparison):
     assert "Adam, tuned" in str(comparison) and "learning_rate" in str(comparison)
     with pytest.raises(ValueError, match="not a comparison of optimizers"):
         Comparison.from_json("{}")
-
-
-def test_curves_are_drawn_also_of_diverged_runs(comparison, tmp_path):
-    lost = Curves(np.full((2, 20), np.nan), np.full((2, 20), np.nan))
-    worse = dataclasses.replace(comparison, curves={**comparison.curves, "unf": lost})
-    draw_comparisons([comparison, worse], tmp_path / "figure.png")
-    assert (tmp_path / "figure.png").stat().st_size > 10_000
 
 
 def test_tasks_fall_back_to_built_in_data_and_say_so(monkeypatch):

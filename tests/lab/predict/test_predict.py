@@ -139,14 +139,6 @@ def test_other_files_are_not_reports(text):
         predict.Report.from_json(text)
 
 
-def test_pictures(trained, tmp_path):
-    _, report = trained
-    predict.draw_predictions([report, report], tmp_path / "predictions.png")
-    predict.draw_curves([report], tmp_path / "curves.png")
-    for name in ("predictions", "curves"):
-        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-
-
 def test_a_predictor_is_applied_to_a_zoo(zoo, trained):
     out, report = trained
     rows, together = predict.apply(out, zoo)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray, PyTree
 
@@ -83,7 +84,7 @@ def _draw(result: Result, *, key: PRNGKeyArray) -> None:
     """Draw what three networks decide, and predicted against true accuracy."""
     points, labels = (np.asarray(x[:200]) for x in two_moons(TEST_POINTS, key=key))
     side = np.linspace(-_EXTENT, _EXTENT, _SIDE, dtype=np.float32)
-    grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
+    grid = jnp.asarray(np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2))
     order, decisions = np.argsort(result.accuracies), {}
     chosen = {"a bad network": len(order) // 20, "the median": len(order) // 2, "the best": -1}
     for name, rank in chosen.items():
