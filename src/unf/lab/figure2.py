@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from .._files import write_whole
+from . import plots
 from .lopt import Comparison, MetaTraining, compare, make_task, meta_train
 from .lopt._job import OPTIMIZER, Pace
 from .lopt._options import SMALL
-from .lopt._show import draw_comparisons
 from .tasks import Task
 
 KINDS = {
@@ -71,7 +71,7 @@ def run(
         announce(f"{name}: {about}")
         chosen = dataclasses.replace(options, steps=(steps or {}).get(name, options.steps))
         comparisons.append(_panel(task, out, chosen, seed, list(range(seeds)), show_progress))
-        draw_comparisons(comparisons, out / "figure2.png")
+        plots.save(plots.optimizer_curves(comparisons), out / "figure2.png")
     return Result(comparisons, out)
 
 

@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 from .._files import write_whole
+from . import plots
 from ._scores import jackknife_error, leave_one_out_tau, summary
 from .predict import METHODS, Report, Training, train
 from .predict._run import UNCERTAIN
-from .predict._show import draw_curves, draw_predictions
 from .zoos import TinyRNN, build
 
 PAPER = {"deepset": "0.8306", "statnn": "0.8839 ± 0.0007", "unf": "0.8968 ± 0.0006"}
@@ -115,8 +115,8 @@ def run(
         )
         for method in setting.methods
     ]  # fmt: skip
-    draw_predictions(reports, folder / "predictions.png")
-    draw_curves(reports, folder / "curves.png")
+    plots.save(plots.predictions(reports), folder / "predictions.png")
+    plots.save(plots.training_curves(reports), folder / "curves.png")
     result = Result(reports, folder)
     table = [
         {"method": r.method, "tau": r.tau.tolist(), "r2": r.r2.tolist(), "cap": r.cap}

@@ -104,7 +104,8 @@ def several(zoo_folder, predictor_folder, meta_folder, comparison_file, tmp_path
     shutil.copytree(predictor_folder, folder / "deepset")
     shutil.copytree(meta_folder, folder / "mlp" / "unf")
     shutil.copy(comparison_file, folder)
-    (folder / "table1.json").write_text("{}")
+    table = [{"method": "statnn", "tau": [0.5, 0.7], "r2": [0.1, 0.2], "cap": 0.9}]
+    (folder / "table1.json").write_text(json.dumps(table))
     return folder
 
 

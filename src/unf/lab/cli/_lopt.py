@@ -13,6 +13,7 @@ from tyro.conf import Positional, arg
 from ..._devices import is_first
 from ..._files import write_whole
 from ...optim import KINDS, Theta, learned_optimizer, load, origin
+from .. import plots
 from .._progress import Progress, say
 from ..lopt import (
     GRIDS,
@@ -27,7 +28,6 @@ from ..lopt import (
 from ..lopt._compare import join
 from ..lopt._job import OPTIMIZER, Pace, Row
 from ..lopt._options import SMALL
-from ..lopt._show import draw_comparisons
 from ..tasks import TASKS, Task
 from ._command import Command, CommandError, Data, File, Folder, Job, one_of, print_json
 from ._processes import Processes
@@ -257,5 +257,5 @@ class Plot(Command):
             except ValueError as error:
                 raise CommandError(f"{file}: {error}") from error
         self.out.parent.mkdir(parents=True, exist_ok=True)
-        draw_comparisons(join(comparisons), self.out)
+        plots.save(plots.optimizer_curves(join(comparisons)), self.out)
         print(self.out)

@@ -17,9 +17,10 @@ import numpy as np
 from tyro.conf import Positional, arg
 
 from ...basis import cost_report, count_terms, make_plan
-from ...basis import picture as picture_of_terms
 from ...graph import infer
-from ...spec import WeightSpace, format_path, picture, verify
+from ...spec import WeightSpace, verify
+from ...spec._tree import format_path
+from ...viz import draw_space, draw_terms
 from .._progress import say
 from ._command import Command, CommandError, File, print_json
 
@@ -78,7 +79,7 @@ class Spec(Command):
             if unused:
                 print(textwrap.fill(f"unused: {', '.join(unused)}", subsequent_indent="  "))
         if self.svg is not None:
-            _write_picture(self.svg, picture(space))
+            _write_picture(self.svg, draw_space(space))
         if report and not self.json:
             print(f"\n{report}")
         return int(problem)
@@ -122,7 +123,7 @@ class Cost(Command):
             space, *self.channels, batch=self.batch, minimal=self.minimal, devices=self.devices
         )
         if self.svg is not None:
-            _write_picture(self.svg, picture_of_terms(make_plan(space, minimal=self.minimal)))
+            _write_picture(self.svg, draw_terms(make_plan(space, minimal=self.minimal)))
         if self.json:
             rows = (*report.rows, report.total)
             print_json({row.part: dataclasses.asdict(row) for row in rows})

@@ -15,7 +15,7 @@ from ..._devices import is_first
 from ...zoo import Status, Zoo
 from .. import predict
 from .._progress import say
-from ..zoos import Recipe, build, draw
+from ..zoos import Recipe, build
 from ._command import Command, File, Folder, Job, one_of, print_json, with_flags
 from ._processes import Processes
 
@@ -129,7 +129,7 @@ class Plot(Command):
     def run(self) -> None:
         """Draw, and print where the picture is."""
         path = self.out or self.zoo / "zoo.png"
-        draw(Zoo(self.zoo), path)
+        plots.save(plots.zoo_overview(Zoo(self.zoo)), path)
         print(path)
 
 
@@ -183,8 +183,8 @@ class Train(Job):
         )
         if not is_first():
             return
-        predict.draw_predictions([report], self.results / "predictions.png")
-        predict.draw_curves([report], self.results / "curves.png")
+        plots.save(plots.predictions([report]), self.results / "predictions.png")
+        plots.save(plots.training_curves([report]), self.results / "curves.png")
         print_json(json.loads(report.to_json())) if self.json else print(report)
         note_on_size(len(report.true))
         say(f"results in {self.results}")

@@ -1,9 +1,9 @@
-"""Reports: one page of HTML about a run, with its charts, figures and configuration.
+"""Reports: one page of HTML about a run, with its charts, tables and configuration.
 
 unf.lab.report.write("out/zoo")  # out/zoo/report.html
 """
 
-from ._errors import ReportError
-from ._report import render, write
+from ._page import render, write
+from ._runs import ReportError
 
 __all__ = ["ReportError", "render", "write"]

@@ -1,107 +1,167 @@
-"""The frame of a page: its head, its style in light, dark and print, its foot."""
+"""From a path to a page."""
 
+import json
+import math
+import os
+import re
+import shlex
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from ..._files import write_whole
 from ..._version import __version__
-from ._html import Html, join, tag
+from ...spec import WeightSpace
+from ...viz import draw_coefficients, draw_space
+from .. import plots
+from ._runs import DAMAGE, ReportError, Section, recognize, short
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""Browsers shall load nothing and run nothing, whatever a file has smuggled in."""
-LIGHT = {
-    "page": "#ffffff", "panel": "#f6f7f9", "text": "#1c2128", "quiet": "#57606a",
-    "edge": "#d5dae0", "grid": "#e6e9ed",
-    "c0": "#0067a5", "c1": "#b84a00", "c2": "#00724f", "c3": "#9c3375", "c4": "#775f00",
-    "c5": "#57606a",
-}  # fmt: skip
-DARK = {
-    "page": "#12161c", "panel": "#1a2028", "text": "#e4e9ef", "quiet": "#9aa5b1",
-    "edge": "#39424d", "grid": "#29313a",
-    "c0": "#62b3ee", "c1": "#f59a5b", "c2": "#4cc89a", "c3": "#e58fc2", "c4": "#dcc14f",
-    "c5": "#9aa5b1",
-}  # fmt: skip
-COLOURS = 6
-_STYLE = """
-*{box-sizing:border-box}
-html{-webkit-text-size-adjust:100%}
-body{margin:0;background:var(--page);color:var(--text);
-  font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
-main{max-width:1020px;margin:0 auto;padding:40px 24px 56px}
-h1{font-size:1.75rem;line-height:1.2;margin:0 0 4px;overflow-wrap:anywhere}
-h2{font-size:1.3rem;line-height:1.25;margin:0;overflow-wrap:anywhere}
-h3{font-size:1rem;margin:32px 0 8px}
-p{margin-block:8px}a{color:var(--c0)}
-section{margin-top:56px;padding-top:28px;border-top:1px solid var(--edge)}
-.kind{color:var(--quiet);font-size:.875rem;margin:0 0 10px;overflow-wrap:anywhere}
-.statement{font-size:1.125rem;max-width:46em;overflow-wrap:anywhere}
-.warning{border-left:3px solid var(--c1);padding:2px 0 2px 12px;max-width:60em;
-  overflow-wrap:anywhere}
-.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,400px),1fr));
-  gap:28px 32px;margin:24px 0}
-figure{margin:0;max-width:560px}figcaption{font-weight:600;line-height:1.4;margin-bottom:6px}
-figure .note{margin:6px 0 0;line-height:1.4}
-.note,caption,footer{color:var(--quiet);font-size:.8125rem}
-figure svg{display:block;width:100%;height:auto;overflow:visible}
-figure text{font:11.5px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;
-  font-variant-numeric:tabular-nums;fill:var(--quiet)}
-figure .end{text-anchor:end}figure .middle{text-anchor:middle}figure .axis{fill:var(--text)}
-figure .label{fill:var(--c)}
-figure .grid{stroke:var(--grid)}figure .base{stroke:var(--edge)}
-figure .line{fill:none;stroke:var(--c);stroke-width:2;stroke-linejoin:round;stroke-linecap:round}
-figure .faint{opacity:.35;stroke-width:1}figure .band{fill:var(--c);opacity:.16}
-figure .dot{fill:var(--c);fill-opacity:.75}figure .bar{fill:var(--c);fill-opacity:.85}
-figure .cloud{fill:none;stroke:var(--c);stroke-width:4.5;stroke-linecap:round;opacity:.5}
-figure .rule{fill:none;stroke:var(--c);stroke-width:1.5;stroke-dasharray:5 4}
-figure .leader{fill:none;stroke:var(--c);opacity:.45}
-.scroll{overflow-x:auto;margin-block:12px}
-table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}
-caption{text-align:left;padding-bottom:6px}
-th,td{text-align:left;padding:5px 20px 5px 0;border-bottom:1px solid var(--grid);
-  vertical-align:top}
-thead th{color:var(--quiet);font-weight:600;border-color:var(--edge)}
-tbody th{font-weight:500;overflow-wrap:break-word;max-width:24em}
-td{overflow-wrap:break-word}.number{white-space:nowrap}
-details{margin:10px 0;border:1px solid var(--edge);border-radius:8px;background:var(--panel)}
-summary{cursor:pointer;padding:9px 14px;font-size:.9375rem}
-details>:not(summary){margin-left:14px;margin-right:14px}
-pre{font:.8125rem/1.5 ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospace;white-space:pre-wrap;
-  overflow-wrap:anywhere;background:var(--panel);border-radius:8px;padding:10px 14px;
-  margin-block:8px}
-details pre{padding:0}code{font:inherit}
-footer{margin-top:56px;padding-top:14px;border-top:1px solid var(--edge)}
-@media(max-width:560px){main{padding:24px 16px 40px}h1{font-size:1.4rem}section{margin-top:40px}
-  .statement{font-size:1.05rem}th,td{padding-right:14px}
-  .stack thead{display:none}.stack :is(th,td){display:block;border:0;padding:0 0 2px}
-  .stack tr{display:block;padding:8px 0;border-bottom:1px solid var(--grid)}
-  .stack td:nth-child(2){color:var(--quiet)}}
-@media print{body{font-size:10.5pt}main{max-width:none;padding:0}
-  figure,table,.statement{break-inside:avoid}h2,h3{break-after:avoid}section{margin-top:28px}
-  .charts{grid-template-columns:1fr 1fr}.scroll{overflow:visible}
-  details::details-content{content-visibility:visible;block-size:auto}}
-"""
+_EXPECTED = (
+    "expected a zoo, a predictor's training, a meta-training or a comparison of optimizers; make "
+    "one with unf zoo build, unf predict train, unf lopt train or unf lopt eval"
+)
+_MOST_RUNS, _MOST_TENSORS, _LONGEST = 40, 120, 100_000
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff\ud800-\udfff]")
 
 
-def page(title: str, *body: Html) -> Html:
-    """A whole document."""
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width,initial-scale=1"),
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", title),
-        tag("style", Html(_style())),
-    )
-    foot = tag("footer", f"Made by unf {__version__} from the files of the run.")
-    content = tag("body", tag("main", *body, foot))
-    return join([Html("<!doctype html>\n"), tag("html", head, content, lang="en"), "\n"])
+def render(path: str | os.PathLike) -> str:
+    """The page of a run, or of all runs below a folder, as HTML that needs no other file.
+
+    Args:
+        path: the folder of a zoo, of a predictor's training or of a meta-training, finished or
+            not; a file that `unf lopt eval` wrote; or a folder with several of these below it.
+
+    Raises:
+        ReportError: if there is no run, or all of them are damaged.
+    """
+    where = Path(path)
+    if not where.exists():
+        raise ReportError(f"{where}: no such file or folder; {_EXPECTED}")
+    damaged: list[str] = []
+    names = [str(run.relative_to(where)) for run in _runs_at(where)]
+    found = [_read(where / name, name, damaged) for name in names]
+    runs = [run for run in found if run is not None]
+    if not runs:
+        raise ReportError(damaged[0] if damaged else f"{where}: nothing to report; {_EXPECTED}")
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    template = environment.from_string(Path(__file__).with_name("report.html").read_text())
+    single = names == ["."]
+    page = template.render(
+        title=runs[0]["section"].title if single else where.resolve().name, runs=runs,
+        single=single, damaged=damaged, groups=_groups(runs), version=__version__,
+        again=None if single else _again(where, finished=True),
+    )  # fmt: skip
+    return _UNPRINTABLE.sub("\ufffd", page)
 
 
-def _style() -> str:
-    light, dark = (
-        "".join(f"--{name}:{value};" for name, value in colours.items())
-        for colours in (LIGHT, DARK)
-    )
-    series = "".join(f".c{i}{{--c:var(--c{i})}}" for i in range(COLOURS))
-    return (
-        f":root{{color-scheme:light dark;{light}}}"
-        f"@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
-        f"{series}{_STYLE}"
-    )
+def write(path: str | os.PathLike, out: str | os.PathLike | None = None) -> Path:
+    """Write the page of a run, whole or not at all; returns where it is.
+
+    Args:
+        path: see `render`.
+        out: the page's file; by default report.html in the folder, or beside a file with the
+            same name and .html.
+
+    Raises:
+        ReportError: if there is no run, or all of them are damaged.
+    """
+    where = Path(path)
+    page = render(where)
+    beside = where / "report.html" if where.is_dir() else where.with_suffix(".html")
+    file = beside if out is None else Path(out)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, page)
+    return file
+
+
+def _runs_at(where: Path) -> list[Path]:
+    """The path itself if it is a run, or else what may be runs below; links are not followed."""
+    if where.is_file() or recognize(where):
+        return [where]
+    found: list[Path] = []
+    for folder, folders, files in os.walk(where):
+        found += [Path(folder, name) for name in sorted(files) if name.endswith(".json")]
+        inside = [Path(folder, name) for name in sorted(folders) if not name.startswith(".")]
+        runs = [path for path in inside if not path.is_symlink() and recognize(path)]
+        folders[:] = [path.name for path in inside if path not in runs]
+        found += runs
+        if len(found) > _MOST_RUNS:
+            raise ReportError(f"{where}: more than {_MOST_RUNS} runs; report a part of them")
+    return found
+
+
+def _read(path: Path, name: str, damaged: list[str]) -> dict[str, Any] | None:
+    """A run as the template shows it; None if it is not one, or is damaged, which is noted."""
+    try:
+        reader = recognize(path)
+        return None if reader is None else _drawn(reader(path), path, name)
+    except ReportError as error:
+        damaged.append(str(error))
+    except DAMAGE as error:
+        damaged.append(f"{path}: damaged ({error!r}); restore it, or run it again")
+    return None
+
+
+def _drawn(section: Section, path: Path, name: str) -> dict[str, Any]:
+    layers = {k: x for k, x in section.layers.items() if _fits(x.plan.in_space)}
+    made_with = ("unf", "jax", "device", "machine", "date")
+    provenance = [f"{key} {short(x)}" for key, x in section.provenance.items() if key in made_with]
+    return {
+        "name": name,
+        "section": section,
+        "charts": [_chart(panel, f"{name} {i}") for i, panel in enumerate(section.panels)],
+        "space": section.space and {
+            "tensors": len(section.space.leaves),
+            "weights": sum(math.prod(leaf.shape) for leaf in section.space.leaves),
+            "picture": Markup(draw_space(section.space)) if _fits(section.space) else "",
+        },
+        "layers": {k: Markup(draw_coefficients(layer)) for k, layer in layers.items()},
+        "settings": json.dumps(section.settings, indent=1, ensure_ascii=False)[:_LONGEST],
+        "provenance": "; ".join(provenance),
+        "again": _again(path, section.finished),
+    }  # fmt: skip
+
+
+def _fits(space: WeightSpace) -> bool:
+    return len(space.leaves) <= _MOST_TENSORS
+
+
+def _chart(panel: plots.Panel, salt: str) -> dict[str, Any]:
+    svg = plots.to_svg(plots.figure([panel], titles=False), panel.title, salt=salt)
+    return {"title": panel.title, "svg": Markup(svg), "note": panel.note}
+
+
+def _groups(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Predictors of the same zoo and the same test networks: only their τ can be compared."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for run in runs:
+        if (report := run["section"].scores) is not None:
+            key = [report.zoo, report.split, report.include_diverged, report.tested.tolist()]
+            groups.setdefault(json.dumps(key, sort_keys=True), []).append(run)
+    found = []
+    for i, members in enumerate(groups.values()):
+        reports = [run["section"].scores for run in members]
+        panel = plots.score_panel(reports, [Path(run["name"]).stem for run in members])
+        zoo = ", ".join(
+            f"{name} {short(x, 40)}" for name, x in reports[0].zoo.items() if name != "config"
+        )
+        about = f"Zoo: {zoo}; {len(reports[0].true):,} test networks."
+        found.append({"about": about, "chart": len(members) > 1 and _chart(panel, f"group {i}")})
+    return found
+
+
+def _again(path: Path, finished: bool) -> dict[str, str] | None:
+    """How to make a run again, or go on with it, from the options written beside it."""
+    beside = path / "config.toml" if path.is_dir() else path.with_name(f"{path.name}.config.toml")
+    try:
+        options = beside.read_text(encoding="utf-8")[:_LONGEST]
+        words = str(tomllib.loads(options)["command"]).split()
+    except (OSError, ValueError, KeyError):
+        return None
+    reproduced = words[:1] == ["reproduce"]  # which goes on by itself
+    ending = [] if reproduced else ["--out", "ANOTHER"] if finished else ["--resume"]
+    command = shlex.join(["unf", *words, "--config", str(beside), *ending])
+    return {"command": command, "file": beside.name, "options": options}

@@ -14,7 +14,6 @@ from ._recipe import (
     log_uniform,
     recipe_of,
 )
-from ._show import draw, sample_sums
 from ._train import Trained, train_chunk, train_in_parts
 
 __all__ = [
@@ -26,10 +25,8 @@ __all__ = [
     "Trained",
     "TwoMoonsZoo",
     "build",
-    "draw",
     "log_uniform",
     "recipe_of",
-    "sample_sums",
     "train_chunk",
     "train_in_parts",
 ]

@@ -12,18 +12,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PyTree
 
-from ...models import InvariantUNF, StatNN
-from .._progress import Progress
-from .._scores import kendall_tau, r_squared, summary
-from ..predict import Examples, Training, fit, invariance_gap, predict
-from ..tasks import TwoMoons
-from ..zoos import TwoMoonsZoo, train_in_parts
-from ._show import draw
+from ..models import InvariantUNF, StatNN
+from . import plots
+from ._progress import Progress
+from ._scores import kendall_tau, r_squared, summary
+from .predict import Examples, Training, fit, invariance_gap, predict
+from .tasks import TwoMoons
+from .zoos import TwoMoonsZoo, train_in_parts
 
 __all__ = ["Config", "Result", "run"]
+_EXTENT, _SIDE = 2.0, 160
+"""Half the side of the square in which decisions are drawn, and points along it."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ def run(config: Config) -> Result:
         scores[name] = Score(tau, r2, predictions)
     gap = invariance_gap(models["UNF"], space, test.weights, seed=config.seed)
     result = Result(recipe.task, params, accuracies, scores, gap, config.out / "demo.png")
-    draw(result)
+    _draw(result)
     print(result)
     return result
 
@@ -125,3 +128,21 @@ def _split(params: PyTree, accuracies: Float[np.ndarray, " networks"]) -> list[E
     params = jax.tree.map(lambda x: (x - x[: cuts[1]].mean()) / x[: cuts[1]].std(), params)
     examples = Examples(params, accuracies)
     return [jax.tree.map(lambda x, a=a, b=b: x[a:b], examples) for a, b in pairwise(cuts)]
+
+
+def _draw(result: Result) -> None:
+    """Draw what three networks decide, and predicted against true accuracy."""
+    points, labels, _ = (np.asarray(x[:200]) for x in result.task.data().heldout)
+    side = np.linspace(-_EXTENT, _EXTENT, _SIDE, dtype=np.float32)
+    grid = jnp.asarray(np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2))
+    order, decisions = np.argsort(result.accuracies), {}
+    chosen = {"a bad network": len(order) // 20, "the median": len(order) // 2, "the best": -1}
+    for name, rank in chosen.items():
+        params = jax.tree.map(lambda x, i=order[rank]: x[i], result.params)
+        logits = np.asarray(result.task.logits(params, grid)).reshape(_SIDE, _SIDE)
+        decisions[f"{name}: {result.accuracies[order[rank]]:.0%} right"] = logits
+    predicted = {name: (s.tau, s.predictions[0]) for name, s in result.scores.items()}
+    true = result.accuracies[-len(predicted["UNF"][1]) :]
+    result.picture.parent.mkdir(parents=True, exist_ok=True)
+    drawn = plots.demo(decisions, _EXTENT, (points, labels), true, predicted)
+    plots.save(drawn, result.picture)

@@ -1,0 +1,452 @@
+"""Charts of experiments, on matplotlib: for commands, reports and the documentation.
+
+A chart is a `Panel`: a title and a function that draws on axes. `figure` arranges panels on a
+figure; a report shows each panel as a figure of its own. Text has 9 points on figures of 7.2
+inches at most, so that they can be read at the width of a page.
+"""
+
+import io
+import os
+import re
+import textwrap
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from html import escape
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float
+
+from ..zoo import Zoo, ZooError
+from ._scores import standard_error, summary
+from .lopt import Comparison
+from .lopt._compare import TITLES, title
+from .lopt._evaluate import part_ends
+from .predict import METHODS, Report
+from .tasks import as_text
+from .zoos import TinyRNN, recipe_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+else:  # it takes long to import
+    Axes = Figure = Any
+
+Draw = Callable[[Axes], Any]
+PALETTE = ("#1f77b4", "#d95f02", "#1b9e77", "#9467bd", "#d62728", "#a6761d", "#808080")
+"""Colors with a contrast of at least 3 to white and to dark pages; the last one is gray."""
+_GRAY = PALETTE[-1]
+_STYLE = {
+    "axes.axisbelow": True, "axes.edgecolor": _GRAY, "axes.grid": True, "axes.titlesize": 10,
+    "axes.spines.right": False, "axes.spines.top": False, "figure.constrained_layout.h_pad": 0.08,
+    "figure.dpi": 200, "font.size": 9, "grid.alpha": 0.25, "grid.color": _GRAY,
+    "legend.frameon": False, "lines.linewidth": 1.5, "svg.fonttype": "none",
+}  # fmt: skip
+_METHODS = dict(zip(METHODS, PALETTE, strict=False))
+_OPTIMIZERS = dict(zip(TITLES, PALETTE, strict=False))
+_TASKS = {"mlp": "MLP", "cnn": "CNN", "rnn": "RNN", "transformer": "Transformer"}
+
+
+class Panel(NamedTuple):
+    """One chart.
+
+    Attributes:
+        title: what it shows.
+        draw: draws it on axes.
+        note: what readers should know about it, such as how many values are left out.
+    """
+
+    title: str
+    draw: Draw
+    note: str = ""
+
+
+def figure(
+    panels: Sequence[Panel],
+    rows: Sequence[Sequence[Any]] | None = None,
+    *,
+    heights: Sequence[float] | None = None,
+    heading: str = "",
+    titles: bool = True,
+) -> Figure:
+    """Arrange panels on a figure, with one legend below.
+
+    Args:
+        panels: the charts.
+        rows: which panel is at each place of a grid, by default two in a row.
+        heights: the height of each row in inches.
+        heading: the title of the whole.
+        titles: whether to write the title of each panel above it.
+    """
+    from matplotlib.figure import Figure as Canvas
+
+    places = [*range(len(panels)), *(["."] if len(panels) > 1 and len(panels) % 2 else [])]
+    rows = rows or [places[i : i + 2] for i in range(0, len(places), 2)]
+    heights = heights or [2.8 if len(panels) > 1 else 3.1] * len(rows)
+    width = 7.2 if len(panels) > 1 else 4.8
+    with _styled():
+        drawn = Canvas(figsize=(width, sum(heights)), layout="constrained")
+        axes = drawn.subplot_mosaic([list(row) for row in rows], height_ratios=heights)
+        for i, panel in enumerate(panels):
+            panel.draw(axes[i])
+            axes[i].set_title(_text(panel.title, 60) if titles else "")
+        labels: dict[str, Any] = {}
+        for axis in axes.values():
+            handles, names = axis.get_legend_handles_labels()
+            labels |= dict(zip(names, handles, strict=True))
+        if labels:
+            columns = int(13 * width / (max(map(len, labels)) + 6))
+            columns = max(1, min(columns, len(labels)))
+            place = {"loc": "outside lower center", "ncols": columns, "markerscale": 2}
+            drawn.legend(labels.values(), labels, **place)
+        drawn.suptitle(_text(heading, 90), fontsize=10) if heading else None
+    return drawn
+
+
+def save(drawn: Figure, path: str | os.PathLike) -> None:
+    """Write a figure as PNG or SVG, by the suffix; the same figure gives the same bytes."""
+    with _styled():
+        drawn.savefig(path, metadata={"Date": None} if str(path).endswith(".svg") else None)
+
+
+def to_svg(drawn: Figure, label: str = "", *, salt: str = "unf") -> str:
+    """A figure as SVG to be put into HTML: no background, and text in the color of the page.
+
+    Args:
+        drawn: the figure.
+        label: what screen readers say.
+        salt: the names of its elements follow from it; use another one for each figure of a page.
+    """
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    with _styled(salt), io.StringIO() as file:
+        drawn.savefig(file, format="svg", metadata=nothing, transparent=True)
+        _, attributes, body = re.split("<svg([^>]*)>", file.getvalue(), maxsplit=1)
+    box = re.findall('viewBox="[^"]*"', attributes)[0]
+    body = re.sub('<g id="[^"]*"', "<g", body).replace("*{stroke", ".chart *{stroke")
+    names = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+    kind = f'class="chart" role="img" aria-label="{escape(label)}" fill="currentColor"'
+    return f"<svg {names} {kind} {box}>{body.replace('#000000', 'currentColor')}"
+
+
+def zoo_panels(zoo: Zoo) -> list[Panel]:
+    """How well a zoo's networks work, and how that depends on what was drawn for each.
+
+    Raises:
+        ZooError: if no network is finished.
+    """
+    rows = zoo.trained
+    if not len(rows):
+        raise ZooError(f"{zoo.path}: no finished networks to draw yet")
+    choices = {name: column[rows] for name, column in zoo.choices.items()}
+    (first, second), loss = zoo.success[rows].T, zoo.loss[rows, 0]
+    by_loss = _points(loss, first, ("loss", "success rate"), choices["batch_size"])
+    twice = _points(first, second, ("success rate", "measured again"), diagonal=True)
+    note = "How far points are from the diagonal is noise, which no predictor can explain."
+    return [
+        *success_panels(first, choices),
+        Panel("Loss and success", by_loss, _left_out(loss)),
+        Panel("Two measurements of the same networks", twice, note),
+    ]
+
+
+def success_panels(
+    success: Float[np.ndarray, " networks"], choices: Mapping[str, np.ndarray]
+) -> list[Panel]:
+    """A histogram of success rates, and success against up to two settings that vary."""
+    values = _finite(success)
+
+    def histogram(axis: Axes) -> None:
+        axis.hist(values[values == values], bins=40, color=PALETTE[0])
+        axis.set(xlabel="success rate", ylabel="networks")
+
+    panels = [Panel("How well the networks work", histogram, _left_out(success))]
+    varied = [n for n, x in choices.items() if n != "batch_size" and len(np.unique(x)) > 1]
+    for name in sorted(varied, key=lambda name: (name != "learning_rate", name))[:2]:
+        words, sizes = name.replace("_", " "), choices["batch_size"]
+        draw = _points(choices[name], success, (words, "success rate"), sizes)
+        panels.append(Panel(f"Success against {words}", draw))
+    return panels
+
+
+def zoo_overview(zoo: Zoo) -> Figure:
+    """Success rates, success against the learning rate, and what some Tiny RNNs answer.
+
+    Raises:
+        ZooError: if no network is finished.
+    """
+    panels = zoo_panels(zoo)[:2]
+    heading = f"{zoo.kind}: {len(zoo.trained):,} networks, {int(zoo.diverged.sum()):,} diverged"
+    if zoo.kind != TinyRNN.name:
+        return figure(panels, heading=heading)
+    panels.append(Panel("", lambda axis: _write_sums(axis, zoo)))
+    return figure(panels, [[0, 1], [2, 2]], heights=[2.8, 1.25], heading=heading)
+
+
+def prediction_panel(report: Report) -> Panel:
+    """Predicted against true success of the test networks, for the first seed."""
+    labels, color = ("true success rate", "predicted"), _METHODS.get(report.method, _GRAY)
+    draw = _points(report.true, report.predicted[0], labels, color=color, diagonal=True)
+    note = f"Seed {report.seeds[0]}; points on the diagonal are predicted exactly."
+    return Panel("Predicted against true success", draw, note)
+
+
+def predictions(reports: Sequence[Report]) -> Figure:
+    """Predicted against true success, with a panel for each report."""
+    names = [f"{method_title(r.method)}\nτ {summary(r.tau, 4)}" for r in reports]
+    panels = [prediction_panel(r)._replace(title=n) for r, n in zip(reports, names, strict=True)]
+    heading = f"{len(reports[0].true):,} test networks; test–retest ceiling τ {reports[0].cap:.4f}"
+    return figure(panels, heights=[3.6] * (-(-len(panels) // 2)), heading=heading)
+
+
+def curve_panels(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> list[Panel]:
+    """Training loss and validation τ by epoch, of shape (epochs, seeds), for each method."""
+
+    def draw(axis: Axes, part: int, label: str) -> None:
+        for method, series in curves.items():
+            values, color = _finite(series[part]), _METHODS.get(method, _GRAY)
+            epochs, ends = np.arange(1, len(values) + 1), (np.fmin, np.fmax)
+            axis.plot(
+                epochs, _mean(values, 1), ".-", color=color, label=_text(method_title(method))
+            )
+            low, high = (end.reduce(values, axis=1) for end in ends)
+            axis.fill_between(epochs, low, high, color=color, alpha=0.2, lw=0)
+        axis.set(xlabel="epoch", ylabel=label)
+
+    note = "A line is the mean over seeds, a band their range."
+    return [
+        Panel("Training loss", lambda axis: draw(axis, 0, "cross entropy"), note),
+        Panel("Validation", lambda axis: draw(axis, 1, "Kendall's τ"), note),
+    ]
+
+
+def training_curves(reports: Sequence[Report]) -> Figure:
+    """Training loss and validation τ after each epoch, for each report."""
+    return figure(curve_panels({r.method: (r.losses, r.valid_tau) for r in reports}))
+
+
+def score_panel(reports: Sequence[Report], names: Sequence[str] = ()) -> Panel:
+    """Test τ of every seed, beside the test–retest ceiling and the τ of the settings alone."""
+    first, names = reports[0], names or [method_title(report.method) for report in reports]
+
+    def draw(axis: Axes) -> None:
+        for i, report in enumerate(reports):
+            tau, color = _finite(report.tau), _METHODS.get(report.method, _GRAY)
+            across = i + np.linspace(-0.2, 0.2, len(tau) + 2)[1:-1]
+            axis.plot(across, tau, ".", color=color, markersize=7)
+            axis.hlines(_mean(tau, 0), i - 0.3, i + 0.3, color=color)
+        axis.axhline(float(_finite(first.cap)), ls="--", color=_GRAY, label="test–retest ceiling")
+        alone = float(_finite(first.settings))
+        axis.axhline(alone, ls=":", color=_GRAY, label="training settings alone")
+        labels = [textwrap.fill(_text(name, 30), 12) for name in names]
+        axis.set_xticks(range(len(reports)), labels)
+        axis.set(ylabel="Kendall's τ", xlim=(-0.6, len(reports) - 0.4))
+
+    return Panel("Test scores", draw, "A dot for each seed, and a line at their mean.")
+
+
+def method_title(method: str) -> str:
+    """The name of a method of prediction as readers know it."""
+    return METHODS[method].title if method in METHODS else method
+
+
+def optimizer_panels(comparison: Comparison) -> list[Panel]:
+    """Training and held-out loss with each optimizer: mean and standard error, smoothed."""
+    seeds, lost = len(comparison.seeds), []
+    for name, curves in comparison.curves.items():
+        count = int(np.isnan(_finite(curves.train)).any(axis=1).sum())
+        lost += [f" {count} of {seeds} diverge with {title(name)}."] if count else []
+    note = f"Mean of {seeds} fresh networks and its standard error, smoothed.{''.join(lost)}"
+    return [
+        Panel("Training loss", lambda axis: _draw_losses(axis, comparison, "train"), note),
+        Panel("Held-out loss", lambda axis: _draw_losses(axis, comparison, "heldout"), note),
+    ]
+
+
+def optimizer_curves(comparisons: Sequence[Comparison]) -> Figure:
+    """The paper's figure 2: training loss with each optimizer, with a panel for each task."""
+    names = [f"{_TASKS.get(one.task, one.task)} on {one.dataset}" for one in comparisons]
+    return figure([
+        optimizer_panels(one)[0]._replace(title=name)
+        for one, name in zip(comparisons, names, strict=True)
+    ])  # fmt: skip
+
+
+def meta_panels(metrics: Mapping[str, np.ndarray]) -> list[Panel]:
+    """Loss, meta-gradient and scalars of a learned optimizer by meta-step.
+
+    Args:
+        metrics: the columns of a meta-training's metrics.csv.
+    """
+    steps, panels = metrics["step"], []
+    wanted = (
+        ("Loss of the networks it trains", "loss", {"loss": None}, "linear"),
+        ("Meta-gradient", "norm", {"gradient_norm": None}, "log"),
+        ("Scale of the update", "α, β", {"alpha": "α", "beta": "β, of the network's part"}, "log"),
+        ("Momentum", "γ", {"gamma": None}, "linear"),
+        ("Runs that exploded", "pairs of runs", {"lost": None}, "linear"),
+    )
+
+    def draw(axis: Axes, label: str, names: Mapping[str, str | None], scale: str) -> None:
+        for (name, legend), color in zip(names.items(), PALETTE, strict=False):
+            values, width = _finite(metrics[name]), len(steps) // 20
+            smooth = width > 1 and name in ("loss", "gradient_norm")
+            axis.plot(steps, values, color=color, alpha=0.35 if smooth else 1, label=legend)
+            if smooth:
+                axis.plot(steps, _smoothed(values, width), color=color, label=f"mean of {width}")
+        axis.set(xlabel="meta-step", ylabel=label, yscale=scale)
+
+    for heading, label, names, scale in wanted:
+        found = {n: words for n, words in names.items() if np.any(_finite(metrics.get(n, 0)) > 0)}
+        if found:
+            chart = lambda axis, given=(label, found, scale): draw(axis, *given)  # noqa: E731
+            panels.append(Panel(heading, chart, _left_out(*map(metrics.__getitem__, found))))
+    return panels
+
+
+def demo(
+    decisions: Mapping[str, Float[np.ndarray, "n n"]],
+    extent: float,
+    data: tuple[Float[np.ndarray, "points 2"], Bool[np.ndarray, " points"]],
+    true: Float[np.ndarray, " networks"],
+    predicted: Mapping[str, tuple[np.ndarray, np.ndarray]],
+) -> Figure:
+    """What three networks decide, and predicted against true accuracy of two predictors.
+
+    Args:
+        decisions: logits of the three networks on a grid of a square around the origin.
+        extent: half the side of the square.
+        data: some points, and whether each is of the second class.
+        true: accuracies of the test networks.
+        predicted: for each predictor its τ, by run, and the predictions of its first run.
+    """
+    side, colors = np.linspace(-extent, extent, 2), np.where(data[1], PALETTE[0], PALETTE[4])
+    shades: dict[str, Any] = {"cmap": "RdBu", "vmin": -0.6, "vmax": 1.6}
+
+    def draw(axis: Axes, logits: np.ndarray) -> None:
+        probability = 1 / (1 + np.exp(-np.clip(logits, -50, 50)))
+        axis.imshow(probability, origin="lower", extent=(*side, *side), **shades)
+        axis.contour(logits, [0.0], extent=(*side, *side), colors="black", linewidths=1)
+        axis.scatter(*data[0].T, c=colors, s=9, edgecolors="white", linewidths=0.4)
+        axis.set(xticks=[], yticks=[])
+
+    panels = [
+        Panel(name, lambda axis, z=logits: draw(axis, z)) for name, logits in decisions.items()
+    ]
+    for (name, (tau, values)), color in zip(predicted.items(), PALETTE[2:0:-1], strict=True):
+        labels = ("true accuracy", "predicted from the weights")
+        chart = _points(true, values, labels, color=color, diagonal=True)
+        panels.append(Panel(f"{name}: τ {summary(tau)}", chart))
+    return figure(panels, [[0, 0, 1, 1, 2, 2], [3, 3, 3, 4, 4, 4]], heights=[2.5, 3.5])
+
+
+def _draw_losses(axis: Axes, comparison: Comparison, part: str) -> None:
+    ends = part_ends(comparison.horizon)
+    steps, means = (ends + np.append(0, ends[:-1])) / 2, []
+    order = [*TITLES, *comparison.curves]
+    for i, name in enumerate(sorted(comparison.curves, key=order.index)):
+        losses = _finite(getattr(comparison.curves[name], part))
+        smooth = np.array([_smoothed(row, 5) for row in losses])
+        mean, errors = _mean(smooth, 0), [standard_error(x[x == x]) for x in smooth.T]
+        color = _OPTIMIZERS.get(name, PALETTE[i % len(PALETTE)])
+        dashes = "--" if name in ("adam", "sgdm-tuned") else "-"
+        axis.plot(steps, mean, dashes, color=color, label=_text(title(name)))
+        axis.fill_between(steps, mean - errors, mean + errors, color=color, alpha=0.2, lw=0)
+        means.append(_mean(losses, 0))
+    # The first steps, and runs that explode, would flatten the rest.
+    low, high = np.nanmin(means), np.nanmax([mean[len(mean) // 20] for mean in means])
+    if high > low:
+        axis.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
+    axis.set(xlabel="training step", ylabel="loss")
+
+
+def _points(
+    x: np.ndarray, y: np.ndarray, labels: tuple[str, str], sizes: np.ndarray | None = None,
+    *, color: str = PALETTE[0], diagonal: bool = False,
+) -> Draw:  # fmt: skip
+    """Draws points, in a color for each batch size; or a diagonal and axes with equal limits."""
+    x, y = _finite(x), _finite(y)
+    shown = x[(x == x) & (y == y)]
+    kinds = np.unique(sizes) if sizes is not None else ()
+
+    def draw(axis: Axes) -> None:
+        # Many points as pixels: browsers are slow with thousands of elements.
+        look: dict[str, Any] = {"s": 8, "alpha": 0.6, "lw": 0, "rasterized": len(x) > 1000}
+        if 1 < len(kinds) <= len(PALETTE):
+            for kind, each in zip(kinds, PALETTE, strict=False):
+                at = sizes == kind
+                axis.scatter(x[at], y[at], color=each, label=f"batch {kind:.0f}", **look)
+        else:
+            axis.scatter(x, y, color=color, **look)
+        if diagonal:
+            limits = (*axis.get_xlim(), *axis.get_ylim())
+            ends = (min(limits), max(limits))
+            axis.plot(ends, ends, color=_GRAY, lw=1, zorder=0)
+            axis.set(xlim=ends, ylim=ends, aspect="equal")
+        elif len(shown) and max(shown) > 30 * min(shown) > 0:
+            axis.set_xscale("log")
+        axis.set(xlabel=labels[0], ylabel=labels[1])
+
+    return draw
+
+
+def _write_sums(axis: Axes, zoo: Zoo) -> None:
+    """Sums by the best, the median and the worst network, green where they are right."""
+    axis.axis("off")
+    ranked = zoo.trained[np.argsort(zoo.success[zoo.trained, 0])]
+    task: Any = recipe_of(zoo).task  # type: ignore[attr-defined]
+    problems, answer = task.problems(5, key=jax.random.key(0)), jax.jit(task.answer)
+    for i, (name, place) in enumerate((("best", -1), ("median", len(ranked) // 2), ("worst", 0))):
+        at, where = ranked[place], {"va": "top", "transform": axis.transAxes}
+        axis.text(i / 3, 1, f"the {name}: {zoo.success[at, 0]:.1%} right", weight="bold", **where)
+        said = answer(jax.tree.map(lambda x: x[0], zoo.weights(np.array([at]))), problems.questions)
+        for line in range(5):
+            columns = (problems.questions, said, problems.answers)
+            question, found, right = (as_text(np.asarray(x[line])) for x in columns)
+            color = PALETTE[2 if found.split(".")[0] == right else 4]
+            words = _text(f"{question}={found.split('.')[0]}")
+            axis.text(i / 3, 0.8 - line / 6, words, family="monospace", color=color, **where)
+
+
+@contextmanager
+def _styled(salt: str = "unf") -> Iterator[None]:
+    """Our style, and no warnings about characters that no font has or limits that are equal."""
+    import matplotlib as mpl
+
+    style: Any = {**_STYLE, "svg.hashsalt": salt}
+    with mpl.rc_context(style), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _text(words: str, longest: int = 40) -> str:
+    """Words that matplotlib shows as they are: printable, not too long, no mathematics."""
+    words = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in words)
+    words = words if len(words) <= longest else f"{words[: longest - 1]}…"
+    return words.replace("$", r"\$")
+
+
+def _finite(values: Any) -> np.ndarray:
+    """Values with NaN for those that are infinite or too large to be drawn."""
+    values = np.asarray(values, float)
+    return np.where(np.abs(values) < 1e30, values, np.nan)
+
+
+def _left_out(*columns: np.ndarray) -> str:
+    lost = sum(int(np.isnan(_finite(column)).sum()) for column in columns)
+    return f"{lost:,} values are not finite and left out." if lost else ""
+
+
+def _mean(values: np.ndarray, axis: int) -> np.ndarray:
+    """The mean of the finite values; NaN where there are none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return np.asarray(np.nanmean(values, axis=axis))
+
+
+def _smoothed(values: np.ndarray, width: int) -> np.ndarray:
+    """Moving means over the finite values; near the ends over those there are."""
+    window, known = np.ones(min(width, len(values))), values == values
+    sums = np.convolve(np.where(known, values, 0.0), window, "same")
+    return np.where(known, sums / np.maximum(np.convolve(known, window, "same"), 1), np.nan)
