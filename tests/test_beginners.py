@@ -1,12 +1,13 @@
-"""What a beginner may do wrong in the quick start leads to the remedy.
+"""Mistakes that beginners make in the quick start lead to messages with the remedy.
 
-Run as users have it: without the types that tests check, in one process for all.
+They run in one process as users have it, without the type checks of the tests.
 """
 
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -42,7 +43,7 @@ MISTAKES = {
     # Layers
     "unf.nn.UNFLinear(spec, 1, 8, key=key)": "unf.WeightSpace.from_spec(spec, params)",
     "unf.nn.UNFLinear(1, 8, space, key=key)": "before numbers of channels",
-    "unf.count_terms(spec)": "see docs/quickstart.md",
+    "unf.count_terms(spec)": "unf.WeightSpace.from_spec(spec, params)",
     "unf.nn.UNFLinear(space, 1, 8)": "missing 1 required keyword-only argument: 'key'",
     "layer(params)": "stack_channels",
     "layer(unf.nn.stack_channels(params, params))": "wrong number of channels",
@@ -82,7 +83,12 @@ def messages(tmp_path_factory):
     run = subprocess.run(
         [sys.executable, "-c", START + END],
         input=json.dumps(list(MISTAKES)) + "\n",
-        env={**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},
+        env={
+            **os.environ,
+            "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+            "JAX_COMPILATION_CACHE_DIR": str(Path(__file__).parents[1] / ".jax_cache"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        },
         cwd=tmp_path_factory.mktemp("beginner"),
         capture_output=True,
         text=True,

@@ -40,7 +40,7 @@ def make_environment(folder, requirement):
 def test_what_is_in_them(built):
     wheel, source = built
     inside = zipfile.ZipFile(wheel).namelist()
-    assert "unf/py.typed" in inside and "unf/cli/_main.py" in inside
+    assert "unf/py.typed" in inside and "unf/lab/cli/_main.py" in inside
     assert sum(name.endswith(".safetensors") for name in inside) == 3, "trained optimizers"
     assert not [name for name in inside if not name.startswith(("unf/", "universal_neural"))]
     names = {name.partition("/")[2] for name in tarfile.open(source).getnames()}
@@ -55,8 +55,8 @@ def test_in_an_empty_environment(built, tmp_path):
     assert run(bin / "python", "-c", script, cwd=tmp_path).stdout.strip() == "3783"
     missing = run(bin / "unf", "demo", check=False, cwd=tmp_path)
     assert missing.returncode == 1
-    assert "pip install 'universal-neural-functionals[plots]'" in missing.stderr
-    run(bin / "python", "-m", "pip", "install", "--quiet", f"{wheel}[plots]")
+    assert "pip install 'universal-neural-functionals[lab]'" in missing.stderr
+    run(bin / "python", "-m", "pip", "install", "--quiet", f"{wheel}[lab]")
     words = ["demo", "--networks", "60", "--repeats", "1"]
     assert "UNF" in run(bin / "unf", *words, cwd=tmp_path).stdout
     made = {file.name for file in (tmp_path / "out").iterdir()}

@@ -106,7 +106,12 @@ class Train(Job):
         """Meta-train, then train fresh networks with the result."""
         (task, about), pace = self.setting.make(), Pace(self.training)
         say(about)
-        watchers = [pace, _tensorboard(self.results)] if self.tensorboard else [pace]
+        board = _tensorboard(self.results) if self.tensorboard else lambda row: None
+
+        def watch(row: Row) -> None:
+            pace(row)
+            board(row)
+
         theta = meta_train(
             task,
             self.optimizer,
@@ -115,7 +120,7 @@ class Train(Job):
             seed=self.seed,
             resume=self.resume,
             seconds_between_checkpoints=self.checkpoint_seconds,
-            on_metrics=lambda row: [watch(row) for watch in watchers] and None,
+            on_metrics=watch,
             show_progress=not self.quiet,
         )
         if is_first():

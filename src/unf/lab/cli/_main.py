@@ -120,7 +120,7 @@ def _parse(name: str, words: list[str], stored: dict[str, Any], values: dict[str
     options, defaults = dict(stored), object.__new__(bare)  # which is not checked, unlike kind()
     for field in dataclasses.fields(bare):
         value = values.get(field.name, field.default)
-        hint, *markers = get_args(hints[field.name]) or (None,)
+        hint, *markers = get_args(hints[field.name]) or (Any,)
         if field.name in options and tyro.conf.Positional in markers:  # which has no flag
             found = options.pop(field.name)
             value = tuple(map(get_args(hint)[0], found)) if isinstance(found, list) else hint(found)

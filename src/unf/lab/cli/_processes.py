@@ -111,6 +111,8 @@ def run_child(options: Processes, run: Callable[[], int]) -> int:
         os._exit(_CRASHED)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
+    output = os.dup(1)
+    os.dup2(2, 1)  # what libraries in C++ print is not a result
     try:
         jax.distributed.initialize(
             None if options.coordinator == "auto" else options.coordinator,
@@ -120,8 +122,7 @@ def run_child(options: Processes, run: Callable[[], int]) -> int:
             heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
         )
         wait_for_all("all processes have started")
-        sys.stdout = os.fdopen(os.dup(1), "w") if is_first() else open(os.devnull, "w")
-        os.dup2(2, 1)  # what libraries in C++ print is not a result
+        sys.stdout = os.fdopen(output, "w") if is_first() else open(os.devnull, "w")
         code = run()
     except Exception:
         traceback.print_exc()
