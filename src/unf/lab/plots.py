@@ -12,6 +12,7 @@ import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -99,7 +100,8 @@ def figure(
             columns = max(1, min(columns, len(labels)))
             place = {"loc": "outside lower center", "ncols": columns, "markerscale": 2}
             drawn.legend(labels.values(), labels, **place)
-        drawn.suptitle(_text(heading, 90), fontsize=10) if heading else None
+        if heading:
+            drawn.suptitle(_text(heading, 90), fontsize=10)
     return drawn
 
 
@@ -178,7 +180,7 @@ def zoo_overview(zoo: Zoo) -> Figure:
     heading = f"{zoo.kind}: {len(zoo.trained):,} networks, {int(zoo.diverged.sum()):,} diverged"
     if zoo.kind != TinyRNN.name:
         return figure(panels, heading=heading)
-    panels.append(Panel("", lambda axis: _write_sums(axis, zoo)))
+    panels.append(Panel("", partial(_write_sums, zoo=zoo)))
     return figure(panels, [[0, 1], [2, 2]], heights=[2.8, 1.25], heading=heading)
 
 
@@ -204,18 +206,16 @@ def curve_panels(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> list[Pa
     def draw(axis: Axes, part: int, label: str) -> None:
         for method, series in curves.items():
             values, color = _finite(series[part]), _METHODS.get(method, _GRAY)
-            epochs, ends = np.arange(1, len(values) + 1), (np.fmin, np.fmax)
-            axis.plot(
-                epochs, _mean(values, 1), ".-", color=color, label=_text(method_title(method))
-            )
-            low, high = (end.reduce(values, axis=1) for end in ends)
+            epochs, name = np.arange(1, len(values) + 1), _text(method_title(method))
+            axis.plot(epochs, _mean(values, 1), ".-", color=color, label=name)
+            low, high = np.fmin.reduce(values, axis=1), np.fmax.reduce(values, axis=1)
             axis.fill_between(epochs, low, high, color=color, alpha=0.2, lw=0)
         axis.set(xlabel="epoch", ylabel=label)
 
     note = "A line is the mean over seeds, a band their range."
     return [
-        Panel("Training loss", lambda axis: draw(axis, 0, "cross entropy"), note),
-        Panel("Validation", lambda axis: draw(axis, 1, "Kendall's τ"), note),
+        Panel("Training loss", partial(draw, part=0, label="cross entropy"), note),
+        Panel("Validation", partial(draw, part=1, label="Kendall's τ"), note),
     ]
 
 
@@ -256,9 +256,10 @@ def optimizer_panels(comparison: Comparison) -> list[Panel]:
         count = int(np.isnan(_finite(curves.train)).any(axis=1).sum())
         lost += [f" {count} of {seeds} diverge with {title(name)}."] if count else []
     note = f"Mean of {seeds} fresh networks and its standard error, smoothed.{''.join(lost)}"
+    draw = partial(_draw_losses, comparison=comparison)
     return [
-        Panel("Training loss", lambda axis: _draw_losses(axis, comparison, "train"), note),
-        Panel("Held-out loss", lambda axis: _draw_losses(axis, comparison, "heldout"), note),
+        Panel("Training loss", partial(draw, part="train"), note),
+        Panel("Held-out loss", partial(draw, part="heldout"), note),
     ]
 
 
@@ -298,8 +299,8 @@ def meta_panels(metrics: Mapping[str, np.ndarray]) -> list[Panel]:
     for heading, label, names, scale in wanted:
         found = {n: words for n, words in names.items() if np.any(_finite(metrics.get(n, 0)) > 0)}
         if found:
-            chart = lambda axis, given=(label, found, scale): draw(axis, *given)  # noqa: E731
-            panels.append(Panel(heading, chart, _left_out(*map(metrics.__getitem__, found))))
+            chart = partial(draw, label=label, names=found, scale=scale)
+            panels.append(Panel(heading, chart, _left_out(*(metrics[name] for name in found))))
     return panels
 
 
@@ -329,9 +330,7 @@ def demo(
         axis.scatter(*data[0].T, c=colors, s=9, edgecolors="white", linewidths=0.4)
         axis.set(xticks=[], yticks=[])
 
-    panels = [
-        Panel(name, lambda axis, z=logits: draw(axis, z)) for name, logits in decisions.items()
-    ]
+    panels = [Panel(name, partial(draw, logits=logits)) for name, logits in decisions.items()]
     for (name, (tau, values)), color in zip(predicted.items(), PALETTE[2:0:-1], strict=True):
         labels = ("true accuracy", "predicted from the weights")
         chart = _points(true, values, labels, color=color, diagonal=True)
