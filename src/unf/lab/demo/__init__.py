@@ -5,8 +5,9 @@ rate, initial scale, number of examples and wrong labels. `InvariantUNF` and `St
 predict their accuracy from the weights, and are scored on networks that neither has seen.
 """
 
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,8 +30,6 @@ from ._networks import (
 from ._predictors import Score, make_splits, score_predictors
 
 __all__ = ["TEST_POINTS", "Config", "Result", "run", "two_moons"]
-_EXTENT, _SIDE = 2.0, 160
-"""Half the side of the square in which decisions are drawn, and points along it."""
 
 
 class Result(NamedTuple):
@@ -82,18 +81,32 @@ def table(scores: dict[str, Score], networks: int) -> str:
 
 def _draw(result: Result, *, key: PRNGKeyArray) -> None:
     """Draw what three networks decide, and predicted against true accuracy."""
-    points, labels = (np.asarray(x[:200]) for x in two_moons(TEST_POINTS, key=key))
-    side = np.linspace(-_EXTENT, _EXTENT, _SIDE, dtype=np.float32)
-    grid = jnp.asarray(np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2))
-    order, decisions = np.argsort(result.accuracies), {}
+    order, panels = np.argsort(result.accuracies), []
+    data = tuple(np.asarray(x[:200]) for x in two_moons(TEST_POINTS, key=key))
     chosen = {"a bad network": len(order) // 20, "the median": len(order) // 2, "the best": -1}
     for name, rank in chosen.items():
         params = jax.tree.map(lambda x, i=order[rank]: x[i], result.params)
-        logits = np.asarray(jax.vmap(network, (None, 0))(params, grid)).reshape(_SIDE, _SIDE)
-        decisions[f"{name}: {result.accuracies[order[rank]]:.0%} right"] = logits
-    predicted = {name: (s.tau, s.predictions[0]) for name, s in result.scores.items()}
-    tests = len(next(iter(predicted.values()))[1])
+        title = f"{name}: {result.accuracies[order[rank]]:.0%} right"
+        panels.append(plots.Panel(title, partial(_draw_decisions, params=params, data=data)))
+    colors = {"UNF": plots.PALETTE[2], "StatNN": plots.PALETTE[1]}
+    for name, score in result.scores.items():
+        predicted, labels = score.predictions[0], ("true accuracy", "predicted from the weights")
+        true, look = result.accuracies[-len(predicted) :], {"color": colors[name]}
+        chart = plots.points(true, predicted, labels, diagonal=True, **look)
+        panels.append(plots.Panel(f"{name}: τ {summary(score.tau)}", chart))
     result.picture.parent.mkdir(parents=True, exist_ok=True)
-    true = result.accuracies[-tests:]
-    drawn = plots.demo(decisions, _EXTENT, (points, labels), true, predicted)
-    plots.save(drawn, result.picture)
+    rows = [[0, 0, 1, 1, 2, 2], [3, 3, 3, 4, 4, 4]]
+    plots.save(plots.figure(panels, rows, heights=[2.5, 3.5]), result.picture)
+
+
+def _draw_decisions(axis: Any, params: PyTree, data: tuple[np.ndarray, ...]) -> None:
+    """Draw a network's probabilities in a square, its decision boundary and some data."""
+    side = np.linspace(-2, 2, 160, dtype=np.float32)
+    grid = jnp.asarray(np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2))
+    logits = np.asarray(jax.vmap(network, (None, 0))(params, grid)).reshape(len(side), len(side))
+    shades = {"cmap": "RdBu", "vmin": -0.6, "vmax": 1.6, "extent": (-2, 2, -2, 2)}
+    axis.imshow(jax.nn.sigmoid(logits), origin="lower", **shades)
+    axis.contour(side, side, logits, [0.0], colors="black", linewidths=1)
+    colors = np.where(data[1], plots.PALETTE[0], plots.PALETTE[4])
+    axis.scatter(*data[0].T, c=colors, s=9, edgecolors="white", linewidths=0.4)
+    axis.set(xticks=[], yticks=[])

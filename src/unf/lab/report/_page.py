@@ -133,7 +133,7 @@ def _fits(space: WeightSpace) -> bool:
 
 
 def _chart(panel: plots.Panel, salt: str) -> dict[str, Any]:
-    svg = plots.to_svg(plots.figure([panel], titles=False), panel.title, salt=salt)
+    svg = plots.to_svg(plots.figure([panel._replace(title="")]), panel.title, salt=salt)
     return {"title": panel.title, "svg": Markup(svg), "note": panel.note}
 
 

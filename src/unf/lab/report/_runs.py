@@ -22,8 +22,9 @@ from ...zoo import Status, Zoo
 from .. import plots
 from .._checkpoint import Checkpoints
 from .._scores import summary
-from ..lopt import CONFIG, METRICS, OPTIMIZER, Comparison, title
-from ..predict import CHECKPOINT, MODELS, RESULT, Report
+from ..lopt._compare import Comparison, title
+from ..lopt._folder import CONFIG, METRICS, OPTIMIZER
+from ..predict._run import CHECKPOINT, MODELS, RESULT, Report
 from ..table1 import PAPER
 
 DAMAGE = (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError,
