@@ -40,7 +40,7 @@ def make_environment(folder, requirement):
 def test_what_is_in_them(built):
     wheel, source = built
     inside = zipfile.ZipFile(wheel).namelist()
-    assert "unf/py.typed" in inside and "unf/lab/cli/_main.py" in inside
+    assert {"unf/py.typed", "unf/lab/cli/_main.py", "unf/lab/report/report.html"} <= set(inside)
     assert sum(name.endswith(".safetensors") for name in inside) == 3, "trained optimizers"
     assert not [name for name in inside if not name.startswith(("unf/", "universal_neural"))]
     names = {name.partition("/")[2] for name in tarfile.open(source).getnames()}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,8 +25,6 @@ from .tasks import TwoMoons
 from .zoos import TwoMoonsZoo, train_in_parts
 
 __all__ = ["Config", "Result", "run"]
-_EXTENT, _SIDE = 2.0, 160
-"""Half the side of the square in which decisions are drawn, and points along it."""
 
 
 @dataclass(frozen=True)
@@ -132,17 +130,32 @@ def _split(params: PyTree, accuracies: Float[np.ndarray, " networks"]) -> list[E
 
 def _draw(result: Result) -> None:
     """Draw what three networks decide, and predicted against true accuracy."""
-    points, labels, _ = (np.asarray(x[:200]) for x in result.task.data().heldout)
-    side = np.linspace(-_EXTENT, _EXTENT, _SIDE, dtype=np.float32)
-    grid = jnp.asarray(np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2))
-    order, decisions = np.argsort(result.accuracies), {}
+    order, panels = np.argsort(result.accuracies), []
     chosen = {"a bad network": len(order) // 20, "the median": len(order) // 2, "the best": -1}
     for name, rank in chosen.items():
         params = jax.tree.map(lambda x, i=order[rank]: x[i], result.params)
-        logits = np.asarray(result.task.logits(params, grid)).reshape(_SIDE, _SIDE)
-        decisions[f"{name}: {result.accuracies[order[rank]]:.0%} right"] = logits
-    predicted = {name: (s.tau, s.predictions[0]) for name, s in result.scores.items()}
-    true = result.accuracies[-len(predicted["UNF"][1]) :]
+        title = f"{name}: {result.accuracies[order[rank]]:.0%} right"
+        panels.append(plots.Panel(title, partial(_draw_decisions, task=result.task, params=params)))
+    colors = {"UNF": plots.PALETTE[2], "StatNN": plots.PALETTE[1]}
+    for name, score in result.scores.items():
+        predicted, labels = score.predictions[0], ("true accuracy", "predicted from the weights")
+        true, look = result.accuracies[-len(predicted) :], {"color": colors[name]}
+        chart = plots.points(true, predicted, labels, diagonal=True, **look)
+        panels.append(plots.Panel(f"{name}: τ {summary(score.tau)}", chart))
     result.picture.parent.mkdir(parents=True, exist_ok=True)
-    drawn = plots.demo(decisions, _EXTENT, (points, labels), true, predicted)
-    plots.save(drawn, result.picture)
+    rows = [[0, 0, 1, 1, 2, 2], [3, 3, 3, 4, 4, 4]]
+    plots.save(plots.figure(panels, rows, heights=[2.5, 3.5]), result.picture)
+
+
+def _draw_decisions(axis: Any, task: TwoMoons, params: PyTree) -> None:
+    """Draw a network's probabilities in a square, its decision boundary, and some data."""
+    points, labels, _ = (np.asarray(x[:200]) for x in task.data().heldout)
+    side = np.linspace(-2, 2, 160, dtype=np.float32)
+    grid = jnp.asarray(np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2))
+    logits = np.asarray(task.logits(params, grid)).reshape(len(side), len(side))
+    shades = {"cmap": "RdBu", "vmin": -0.6, "vmax": 1.6, "extent": (-2, 2, -2, 2)}
+    axis.imshow(jax.nn.sigmoid(logits), origin="lower", **shades)
+    axis.contour(side, side, logits, [0.0], colors="black", linewidths=1)
+    colors = np.where(labels, plots.PALETTE[0], plots.PALETTE[4])
+    axis.scatter(*points.T, c=colors, s=9, edgecolors="white", linewidths=0.4)
+    axis.set(xticks=[], yticks=[])

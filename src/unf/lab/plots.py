@@ -12,12 +12,13 @@ import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from ..zoo import Zoo, ZooError
 from ._scores import standard_error, summary
@@ -50,13 +51,7 @@ _TASKS = {"mlp": "MLP", "cnn": "CNN", "rnn": "RNN", "transformer": "Transformer"
 
 
 class Panel(NamedTuple):
-    """One chart.
-
-    Attributes:
-        title: what it shows.
-        draw: draws it on axes.
-        note: what readers should know about it, such as how many values are left out.
-    """
+    """One chart: its title, a function that draws it on axes, and a note for readers."""
 
     title: str
     draw: Draw
@@ -69,7 +64,6 @@ def figure(
     *,
     heights: Sequence[float] | None = None,
     heading: str = "",
-    titles: bool = True,
 ) -> Figure:
     """Arrange panels on a figure, with one legend below.
 
@@ -78,7 +72,6 @@ def figure(
         rows: which panel is at each place of a grid, by default two in a row.
         heights: the height of each row in inches.
         heading: the title of the whole.
-        titles: whether to write the title of each panel above it.
     """
     from matplotlib.figure import Figure as Canvas
 
@@ -91,7 +84,7 @@ def figure(
         axes = drawn.subplot_mosaic([list(row) for row in rows], height_ratios=heights)
         for i, panel in enumerate(panels):
             panel.draw(axes[i])
-            axes[i].set_title(_text(panel.title, 60) if titles else "")
+            axes[i].set_title(_text(panel.title, 60))
         labels: dict[str, Any] = {}
         for axis in axes.values():
             handles, names = axis.get_legend_handles_labels()
@@ -101,7 +94,8 @@ def figure(
             columns = max(1, min(columns, len(labels)))
             place = {"loc": "outside lower center", "ncols": columns, "markerscale": 2}
             drawn.legend(labels.values(), labels, **place)
-        drawn.suptitle(_text(heading, 90), fontsize=10) if heading else None
+        if heading:
+            drawn.suptitle(_text(heading, 90), fontsize=10)
     return drawn
 
 
@@ -130,6 +124,40 @@ def to_svg(drawn: Figure, label: str = "", *, salt: str = "unf") -> str:
     return f"<svg {names} {kind} {box}>{body.replace('#000000', 'currentColor')}"
 
 
+def points(
+    x: np.ndarray, y: np.ndarray, labels: tuple[str, str], sizes: np.ndarray | None = None,
+    *, color: str = PALETTE[0], diagonal: bool = False,
+) -> Draw:  # fmt: skip
+    """A function that draws points on axes, leaving out those that are not finite.
+
+    With `sizes`, each batch size has a color. With `diagonal`, the axes have equal limits and
+    there is a line where x and y are equal.
+    """
+    x, y = _finite(x), _finite(y)
+    shown = x[(x == x) & (y == y)]
+    kinds = np.unique(sizes) if sizes is not None else ()
+
+    def draw(axis: Axes) -> None:
+        # Many points as pixels: browsers are slow with thousands of elements.
+        look: dict[str, Any] = {"s": 8, "alpha": 0.6, "lw": 0, "rasterized": len(x) > 1000}
+        if 1 < len(kinds) <= len(PALETTE):
+            for kind, each in zip(kinds, PALETTE, strict=False):
+                at = sizes == kind
+                axis.scatter(x[at], y[at], color=each, label=f"batch {kind:.0f}", **look)
+        else:
+            axis.scatter(x, y, color=color, **look)
+        if diagonal:
+            limits = (*axis.get_xlim(), *axis.get_ylim())
+            ends = (min(limits), max(limits))
+            axis.plot(ends, ends, color=_GRAY, lw=1, zorder=0)
+            axis.set(xlim=ends, ylim=ends, aspect="equal")
+        elif len(shown) and max(shown) > 30 * min(shown) > 0:
+            axis.set_xscale("log")
+        axis.set(xlabel=labels[0], ylabel=labels[1])
+
+    return draw
+
+
 def zoo_panels(zoo: Zoo) -> list[Panel]:
     """How well a zoo's networks work, and how that depends on what was drawn for each.
 
@@ -141,8 +169,8 @@ def zoo_panels(zoo: Zoo) -> list[Panel]:
         raise ZooError(f"{zoo.path}: no finished networks to draw yet")
     choices = {name: column[rows] for name, column in zoo.choices.items()}
     (first, second), loss = zoo.success[rows].T, zoo.loss[rows, 0]
-    by_loss = _points(loss, first, ("loss", "success rate"), choices["batch_size"])
-    twice = _points(first, second, ("success rate", "measured again"), diagonal=True)
+    by_loss = points(loss, first, ("loss", "success rate"), choices["batch_size"])
+    twice = points(first, second, ("success rate", "measured again"), diagonal=True)
     note = "How far points are from the diagonal is noise, which no predictor can explain."
     return [
         *success_panels(first, choices),
@@ -165,29 +193,25 @@ def success_panels(
     varied = [n for n, x in choices.items() if n != "batch_size" and len(np.unique(x)) > 1]
     for name in sorted(varied, key=lambda name: (name != "learning_rate", name))[:2]:
         words, sizes = name.replace("_", " "), choices["batch_size"]
-        draw = _points(choices[name], success, (words, "success rate"), sizes)
+        draw = points(choices[name], success, (words, "success rate"), sizes)
         panels.append(Panel(f"Success against {words}", draw))
     return panels
 
 
 def zoo_overview(zoo: Zoo) -> Figure:
-    """Success rates, success against the learning rate, and what some Tiny RNNs answer.
-
-    Raises:
-        ZooError: if no network is finished.
-    """
+    """Success rates, success against the learning rate, and what some Tiny RNNs answer."""
     panels = zoo_panels(zoo)[:2]
     heading = f"{zoo.kind}: {len(zoo.trained):,} networks, {int(zoo.diverged.sum()):,} diverged"
     if zoo.kind != TinyRNN.name:
         return figure(panels, heading=heading)
-    panels.append(Panel("", lambda axis: _write_sums(axis, zoo)))
+    panels.append(Panel("", partial(_write_sums, zoo=zoo)))
     return figure(panels, [[0, 1], [2, 2]], heights=[2.8, 1.25], heading=heading)
 
 
 def prediction_panel(report: Report) -> Panel:
     """Predicted against true success of the test networks, for the first seed."""
     labels, color = ("true success rate", "predicted"), _METHODS.get(report.method, _GRAY)
-    draw = _points(report.true, report.predicted[0], labels, color=color, diagonal=True)
+    draw = points(report.true, report.predicted[0], labels, color=color, diagonal=True)
     note = f"Seed {report.seeds[0]}; points on the diagonal are predicted exactly."
     return Panel("Predicted against true success", draw, note)
 
@@ -206,18 +230,16 @@ def curve_panels(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> list[Pa
     def draw(axis: Axes, part: int, label: str) -> None:
         for method, series in curves.items():
             values, color = _finite(series[part]), _METHODS.get(method, _GRAY)
-            epochs, ends = np.arange(1, len(values) + 1), (np.fmin, np.fmax)
-            axis.plot(
-                epochs, _mean(values, 1), ".-", color=color, label=_text(method_title(method))
-            )
-            low, high = (end.reduce(values, axis=1) for end in ends)
+            epochs, name = np.arange(1, len(values) + 1), _text(method_title(method))
+            axis.plot(epochs, np.nanmean(values, axis=1), ".-", color=color, label=name)
+            low, high = np.fmin.reduce(values, axis=1), np.fmax.reduce(values, axis=1)
             axis.fill_between(epochs, low, high, color=color, alpha=0.2, lw=0)
         axis.set(xlabel="epoch", ylabel=label)
 
     note = "A line is the mean over seeds, a band their range."
     return [
-        Panel("Training loss", lambda axis: draw(axis, 0, "cross entropy"), note),
-        Panel("Validation", lambda axis: draw(axis, 1, "Kendall's τ"), note),
+        Panel("Training loss", partial(draw, part=0, label="cross entropy"), note),
+        Panel("Validation", partial(draw, part=1, label="Kendall's τ"), note),
     ]
 
 
@@ -235,10 +257,10 @@ def score_panel(reports: Sequence[Report], names: Sequence[str] = ()) -> Panel:
             tau, color = _finite(report.tau), _METHODS.get(report.method, _GRAY)
             across = i + np.linspace(-0.2, 0.2, len(tau) + 2)[1:-1]
             axis.plot(across, tau, ".", color=color, markersize=7)
-            axis.hlines(_mean(tau, 0), i - 0.3, i + 0.3, color=color)
-        axis.axhline(float(_finite(first.cap)), ls="--", color=_GRAY, label="test–retest ceiling")
-        alone = float(_finite(first.settings))
-        axis.axhline(alone, ls=":", color=_GRAY, label="training settings alone")
+            axis.hlines(np.nanmean(tau), i - 0.3, i + 0.3, color=color)
+        levels = {"test–retest ceiling": first.cap, "training settings alone": first.settings}
+        for (label, level), dashes in zip(levels.items(), ("--", ":"), strict=True):
+            axis.axhline(float(_finite(level)), ls=dashes, color=_GRAY, label=label)
         labels = [textwrap.fill(_text(name, 30), 12) for name in names]
         axis.set_xticks(range(len(reports)), labels)
         axis.set(ylabel="Kendall's τ", xlim=(-0.6, len(reports) - 0.4))
@@ -258,19 +280,20 @@ def optimizer_panels(comparison: Comparison) -> list[Panel]:
         count = int(np.isnan(_finite(curves.train)).any(axis=1).sum())
         lost += [f" {count} of {seeds} diverge with {title(name)}."] if count else []
     note = f"Mean of {seeds} fresh networks and its standard error, smoothed.{''.join(lost)}"
+    draw = partial(_draw_losses, comparison=comparison)
     return [
-        Panel("Training loss", lambda axis: _draw_losses(axis, comparison, "train"), note),
-        Panel("Held-out loss", lambda axis: _draw_losses(axis, comparison, "heldout"), note),
+        Panel("Training loss", partial(draw, part="train"), note),
+        Panel("Held-out loss", partial(draw, part="heldout"), note),
     ]
 
 
 def optimizer_curves(comparisons: Sequence[Comparison]) -> Figure:
     """The paper's figure 2: training loss with each optimizer, with a panel for each task."""
-    names = [f"{_TASKS.get(one.task, one.task)} on {one.dataset}" for one in comparisons]
-    return figure([
-        optimizer_panels(one)[0]._replace(title=name)
-        for one, name in zip(comparisons, names, strict=True)
-    ])  # fmt: skip
+    panels = []
+    for one in comparisons:
+        name = f"{_TASKS.get(one.task, one.task)} on {one.dataset}"
+        panels.append(optimizer_panels(one)[0]._replace(title=name))
+    return figure(panels)
 
 
 def meta_panels(metrics: Mapping[str, np.ndarray]) -> list[Panel]:
@@ -300,45 +323,9 @@ def meta_panels(metrics: Mapping[str, np.ndarray]) -> list[Panel]:
     for heading, label, names, scale in wanted:
         found = {n: words for n, words in names.items() if np.any(_finite(metrics.get(n, 0)) > 0)}
         if found:
-            chart = lambda axis, given=(label, found, scale): draw(axis, *given)  # noqa: E731
-            panels.append(Panel(heading, chart, _left_out(*map(metrics.__getitem__, found))))
+            chart = partial(draw, label=label, names=found, scale=scale)
+            panels.append(Panel(heading, chart, _left_out(*(metrics[name] for name in found))))
     return panels
-
-
-def demo(
-    decisions: Mapping[str, Float[np.ndarray, "n n"]],
-    extent: float,
-    data: tuple[Float[np.ndarray, "points 2"], Bool[np.ndarray, " points"]],
-    true: Float[np.ndarray, " networks"],
-    predicted: Mapping[str, tuple[np.ndarray, np.ndarray]],
-) -> Figure:
-    """What three networks decide, and predicted against true accuracy of two predictors.
-
-    Args:
-        decisions: logits of the three networks on a grid of a square around the origin.
-        extent: half the side of the square.
-        data: some points, and whether each is of the second class.
-        true: accuracies of the test networks.
-        predicted: for each predictor its τ, by run, and the predictions of its first run.
-    """
-    side, colors = np.linspace(-extent, extent, 2), np.where(data[1], PALETTE[0], PALETTE[4])
-    shades: dict[str, Any] = {"cmap": "RdBu", "vmin": -0.6, "vmax": 1.6}
-
-    def draw(axis: Axes, logits: np.ndarray) -> None:
-        probability = 1 / (1 + np.exp(-np.clip(logits, -50, 50)))
-        axis.imshow(probability, origin="lower", extent=(*side, *side), **shades)
-        axis.contour(logits, [0.0], extent=(*side, *side), colors="black", linewidths=1)
-        axis.scatter(*data[0].T, c=colors, s=9, edgecolors="white", linewidths=0.4)
-        axis.set(xticks=[], yticks=[])
-
-    panels = [
-        Panel(name, lambda axis, z=logits: draw(axis, z)) for name, logits in decisions.items()
-    ]
-    for (name, (tau, values)), color in zip(predicted.items(), PALETTE[2:0:-1], strict=True):
-        labels = ("true accuracy", "predicted from the weights")
-        chart = _points(true, values, labels, color=color, diagonal=True)
-        panels.append(Panel(f"{name}: τ {summary(tau)}", chart))
-    return figure(panels, [[0, 0, 1, 1, 2, 2], [3, 3, 3, 4, 4, 4]], heights=[2.5, 3.5])
 
 
 def _draw_losses(axis: Axes, comparison: Comparison, part: str) -> None:
@@ -348,47 +335,17 @@ def _draw_losses(axis: Axes, comparison: Comparison, part: str) -> None:
     for i, name in enumerate(sorted(comparison.curves, key=order.index)):
         losses = _finite(getattr(comparison.curves[name], part))
         smooth = np.array([_smoothed(row, 5) for row in losses])
-        mean, errors = _mean(smooth, 0), [standard_error(x[x == x]) for x in smooth.T]
+        mean, errors = np.nanmean(smooth, 0), [standard_error(x[x == x]) for x in smooth.T]
         color = _OPTIMIZERS.get(name, PALETTE[i % len(PALETTE)])
         dashes = "--" if name in ("adam", "sgdm-tuned") else "-"
         axis.plot(steps, mean, dashes, color=color, label=_text(title(name)))
         axis.fill_between(steps, mean - errors, mean + errors, color=color, alpha=0.2, lw=0)
-        means.append(_mean(losses, 0))
+        means.append(np.nanmean(losses, axis=0))
     # The first steps, and runs that explode, would flatten the rest.
     low, high = np.nanmin(means), np.nanmax([mean[len(mean) // 20] for mean in means])
     if high > low:
         axis.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
     axis.set(xlabel="training step", ylabel="loss")
-
-
-def _points(
-    x: np.ndarray, y: np.ndarray, labels: tuple[str, str], sizes: np.ndarray | None = None,
-    *, color: str = PALETTE[0], diagonal: bool = False,
-) -> Draw:  # fmt: skip
-    """Draws points, in a color for each batch size; or a diagonal and axes with equal limits."""
-    x, y = _finite(x), _finite(y)
-    shown = x[(x == x) & (y == y)]
-    kinds = np.unique(sizes) if sizes is not None else ()
-
-    def draw(axis: Axes) -> None:
-        # Many points as pixels: browsers are slow with thousands of elements.
-        look: dict[str, Any] = {"s": 8, "alpha": 0.6, "lw": 0, "rasterized": len(x) > 1000}
-        if 1 < len(kinds) <= len(PALETTE):
-            for kind, each in zip(kinds, PALETTE, strict=False):
-                at = sizes == kind
-                axis.scatter(x[at], y[at], color=each, label=f"batch {kind:.0f}", **look)
-        else:
-            axis.scatter(x, y, color=color, **look)
-        if diagonal:
-            limits = (*axis.get_xlim(), *axis.get_ylim())
-            ends = (min(limits), max(limits))
-            axis.plot(ends, ends, color=_GRAY, lw=1, zorder=0)
-            axis.set(xlim=ends, ylim=ends, aspect="equal")
-        elif len(shown) and max(shown) > 30 * min(shown) > 0:
-            axis.set_xscale("log")
-        axis.set(xlabel=labels[0], ylabel=labels[1])
-
-    return draw
 
 
 def _write_sums(axis: Axes, zoo: Zoo) -> None:
@@ -401,12 +358,10 @@ def _write_sums(axis: Axes, zoo: Zoo) -> None:
         at, where = ranked[place], {"va": "top", "transform": axis.transAxes}
         axis.text(i / 3, 1, f"the {name}: {zoo.success[at, 0]:.1%} right", weight="bold", **where)
         said = answer(jax.tree.map(lambda x: x[0], zoo.weights(np.array([at]))), problems.questions)
-        for line in range(5):
-            columns = (problems.questions, said, problems.answers)
-            question, found, right = (as_text(np.asarray(x[line])) for x in columns)
-            color = PALETTE[2 if found.split(".")[0] == right else 4]
-            words = _text(f"{question}={found.split('.')[0]}")
-            axis.text(i / 3, 0.8 - line / 6, words, family="monospace", color=color, **where)
+        for line, rows in enumerate(zip(problems.questions, said, problems.answers, strict=True)):
+            question, found, right = (as_text(np.asarray(row)).split(".")[0] for row in rows)
+            look = {"family": "monospace", "color": PALETTE[2 if found == right else 4], **where}
+            axis.text(i / 3, 0.8 - line / 6, _text(f"{question}={found}"), **look)
 
 
 @contextmanager
@@ -436,13 +391,6 @@ def _finite(values: Any) -> np.ndarray:
 def _left_out(*columns: np.ndarray) -> str:
     lost = sum(int(np.isnan(_finite(column)).sum()) for column in columns)
     return f"{lost:,} values are not finite and left out." if lost else ""
-
-
-def _mean(values: np.ndarray, axis: int) -> np.ndarray:
-    """The mean of the finite values; NaN where there are none."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return np.asarray(np.nanmean(values, axis=axis))
 
 
 def _smoothed(values: np.ndarray, width: int) -> np.ndarray:

@@ -10,7 +10,7 @@ import pytest
 import zarr
 
 from tests.lab.zoos.tiny import RECIPE, build_tiny
-from unf.lab import predict
+from unf.lab import predict, report
 from unf.lab._checkpoint import Checkpoints
 from unf.lab._provenance import provenance
 from unf.lab.lopt import Comparison, Curves, MetaTraining
@@ -109,7 +109,7 @@ def several(zoo_folder, predictor_folder, meta_folder, comparison_file, tmp_path
     return folder
 
 
-@pytest.fixture(params=["zoo_folder", "predictor_folder", "meta_folder", "comparison_file"])
-def run(request):
-    """Each of the four in turn."""
-    return request.getfixturevalue(request.param)
+@pytest.fixture(scope="session")
+def page(several, tmp_path_factory):
+    """The page of all of them."""
+    return report.write(several, tmp_path_factory.mktemp("page") / "report.html")

@@ -58,11 +58,6 @@ def browser(tmp_path_factory):
     return run
 
 
-@pytest.fixture(scope="module")
-def page(several, tmp_path_factory):
-    return report.write(several, tmp_path_factory.mktemp("page") / "report.html")
-
-
 @pytest.mark.parametrize("scheme", [LIGHT, DARK])
 def test_light_and_dark(browser, page, tmp_path, scheme):
     picture = tmp_path / "page.png"

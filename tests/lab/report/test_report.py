@@ -82,8 +82,8 @@ def test_a_comparison_ranks_optimizers_and_counts_the_lost(comparison, compariso
     assert "1 of 3 diverge with Adam, tuned." in page.text
 
 
-def test_one_page_for_several_runs(several):
-    page = check(report.render(several))
+def test_one_page_for_several_runs(page):
+    page = check(page.read_text())
     assert "6 runs" in page.text and page.tags.count("section") == 6
     for name in ("zoo", "statnn", "mlp/unf", "mlp.json", "table1.json"):
         assert name in page.words
@@ -106,11 +106,11 @@ def test_only_predictors_of_the_same_zoo_are_compared(predictor_folder, tmp_path
     assert "can only be compared" not in check(report.render(tmp_path)).text
 
 
-def test_a_damaged_run_among_others_is_named(several, tmp_path):
-    folder = copied(several, tmp_path / "several")
-    (folder / "statnn" / "result.json").write_text("{")
-    page = check(report.render(folder))
-    assert page.tags.count("section") == 5
+def test_a_damaged_run_among_others_is_named(predictor_folder, comparison_file, tmp_path):
+    shutil.copy(comparison_file, tmp_path)
+    (copied(predictor_folder, tmp_path / "statnn") / "result.json").write_text("{")
+    page = check(report.render(tmp_path))
+    assert page.tags.count("section") == 1
     assert "Left out:" in page.text and "statnn/result.json: damaged" in page.text
 
 
@@ -271,14 +271,14 @@ def test_damaged_metrics(meta_folder, tmp_path, content):
 def test_too_many_runs_for_a_page(comparison_file, tmp_path):
     for i in range(41):
         shutil.copy(comparison_file, tmp_path / f"{i}.json")
-    with pytest.raises(ReportError, match=r"more than 40 runs; report a part of them"):
+    with pytest.raises(ReportError, match=r"more than 40 runs .*; report a part"):
         report.render(tmp_path)
 
 
-MORE = [pytest.param(seed, marks=pytest.mark.nightly) for seed in range(24, 200)]
+MORE = [pytest.param(seed, marks=pytest.mark.nightly) for seed in range(16, 200)]
 
 
-@pytest.mark.parametrize("seed", [*range(24), *MORE])
+@pytest.mark.parametrize("seed", [*range(16), *MORE])
 def test_altered_files_give_a_page_or_an_error(
     seed, predictor_folder, meta_folder, comparison_file, tmp_path
 ):

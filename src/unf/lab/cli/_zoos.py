@@ -13,7 +13,7 @@ from tyro.conf import Positional, arg
 
 from ..._devices import is_first
 from ...zoo import Status, Zoo
-from .. import predict
+from .. import plots, predict
 from .._progress import say
 from ..zoos import Recipe, build
 from ._command import Command, File, Folder, Job, one_of, print_json, with_flags

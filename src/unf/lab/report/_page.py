@@ -23,7 +23,7 @@ _EXPECTED = (
     "expected a zoo, a predictor's training, a meta-training or a comparison of optimizers; make "
     "one with unf zoo build, unf predict train, unf lopt train or unf lopt eval"
 )
-_MOST_RUNS, _MOST_TENSORS, _LONGEST = 40, 120, 100_000
+_MOST_RUNS, _MOST_FOLDERS, _MOST_TENSORS, _LONGEST = 40, 2000, 120, 100_000
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff\ud800-\udfff]")
 
 
@@ -82,14 +82,16 @@ def _runs_at(where: Path) -> list[Path]:
     if where.is_file() or recognize(where):
         return [where]
     found: list[Path] = []
-    for folder, folders, files in os.walk(where):
+    for count, (folder, folders, files) in enumerate(os.walk(where)):
         found += [Path(folder, name) for name in sorted(files) if name.endswith(".json")]
         inside = [Path(folder, name) for name in sorted(folders) if not name.startswith(".")]
         runs = [path for path in inside if not path.is_symlink() and recognize(path)]
         folders[:] = [path.name for path in inside if path not in runs]
         found += runs
-        if len(found) > _MOST_RUNS:
-            raise ReportError(f"{where}: more than {_MOST_RUNS} runs; report a part of them")
+        if len(found) > _MOST_RUNS or count > _MOST_FOLDERS:
+            raise ReportError(
+                f"{where}: more than {_MOST_RUNS} runs or {_MOST_FOLDERS} folders; report a part"
+            )
     return found
 
 
@@ -130,7 +132,7 @@ def _fits(space: WeightSpace) -> bool:
 
 
 def _chart(panel: plots.Panel, salt: str) -> dict[str, Any]:
-    svg = plots.to_svg(plots.figure([panel], titles=False), panel.title, salt=salt)
+    svg = plots.to_svg(plots.figure([panel._replace(title="")]), panel.title, salt=salt)
     return {"title": panel.title, "svg": Markup(svg), "note": panel.note}
 
 
@@ -145,9 +147,8 @@ def _groups(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for i, members in enumerate(groups.values()):
         reports = [run["section"].scores for run in members]
         panel = plots.score_panel(reports, [Path(run["name"]).stem for run in members])
-        zoo = ", ".join(
-            f"{name} {short(x, 40)}" for name, x in reports[0].zoo.items() if name != "config"
-        )
+        known = {name: x for name, x in reports[0].zoo.items() if name != "config"}
+        zoo = ", ".join(f"{name} {short(x, 40)}" for name, x in known.items())
         about = f"Zoo: {zoo}; {len(reports[0].true):,} test networks."
         found.append({"about": about, "chart": len(members) > 1 and _chart(panel, f"group {i}")})
     return found
