@@ -9,7 +9,7 @@ from scipy.stats import kendalltau
 
 from tests.lab.predict.memory import SIZES, TRAINING, train
 from unf.lab import predict
-from unf.lab.predict._run import load_examples, split_rows
+from unf.lab.predict._run import load_examples
 from unf.models import load_model
 
 
@@ -32,7 +32,7 @@ def test_predictions_do_not_depend_on_the_order_of_neurons(zoo, method):
 
 def test_the_epoch_with_the_best_validation_tau_is_kept(zoo, trained):
     out, report = trained
-    valid = load_examples(zoo, split_rows(zoo, SIZES).valid)
+    valid = load_examples(zoo, zoo.split(SIZES).valid)
     for i in range(2):
         models = stacked(load_model(out / f"model-{i}.safetensors"))
         row = predict.predict(models, valid.weights)[0]

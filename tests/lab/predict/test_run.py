@@ -13,9 +13,9 @@ from scipy.stats import kendalltau
 from tests.lab.predict.memory import SIZES, TRAINING, MemoryZoo, train
 from unf.lab import predict
 from unf.lab._checkpoint import Checkpoints
-from unf.lab.predict._run import Split, load_examples, settings_tau, split_rows
+from unf.lab.predict._run import load_examples, settings_tau
 from unf.models import load_model
-from unf.zoo import ZooError
+from unf.zoo import Split, ZooError
 
 
 def test_scores_are_those_of_the_predictions(zoo, trained):
@@ -78,7 +78,7 @@ def test_a_predictor_is_applied_to_a_zoo(zoo, trained):
 def test_predictions_say_what_each_network_was_used_for(zoo, trained, tmp_path):
     out, _ = trained
     found = predict.apply(out, zoo)
-    for name, rows in split_rows(zoo, SIZES)._asdict().items():
+    for name, rows in zoo.split(SIZES)._asdict().items():
         np.testing.assert_array_equal(found.rows[found.split == name], np.sort(rows))
     assert not predict.apply(out, MemoryZoo(models=40)).split.astype(bool).any()
     shutil.copytree(out, tmp_path / "old")
@@ -103,21 +103,21 @@ def test_damaged_and_missing_predictors(zoo, trained, tmp_path):
 
 
 def test_networks_are_split_without_overlap(zoo):
-    split = split_rows(zoo, None)
+    split = zoo.split(None)
     assert [len(part) for part in split] == [26, 3, 3]
     assert sorted(np.concatenate(split)) == list(range(32))
     with pytest.raises(ZooError, match=r"32 usable networks cannot be split into \(30, 6, 6\)"):
-        split_rows(zoo, (30, 6, 6))
+        zoo.split((30, 6, 6))
     with pytest.raises(ZooError, match=r"cannot be split into \(8, 3\) .* smaller sizes="):
-        split_rows(zoo, (8, 3))
+        zoo.split((8, 3))
 
 
 def test_diverged_networks_are_left_out_unless_asked_for():
     zoo = MemoryZoo()
     zoo.status[3] = 2
     jax.tree.leaves(zoo.stored)[0][3] = np.nan
-    assert 3 not in np.concatenate(split_rows(zoo, (20, 5, 5)))
-    assert 3 in np.concatenate(split_rows(zoo, (22, 5, 5), diverged=True))
+    assert 3 not in np.concatenate(zoo.split((20, 5, 5)))
+    assert 3 in np.concatenate(zoo.split((22, 5, 5), diverged=True))
     examples = load_examples(zoo, np.array([3, 4]))
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(examples.weights))
 

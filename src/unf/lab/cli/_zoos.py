@@ -205,7 +205,7 @@ class Apply(Command):
     """Predict the success of a zoo's networks, as CSV.
 
     The column split says what a network was for the predictor: train, valid or test if the
-    predictor was trained on this zoo, else new; unknown if there is no result.json beside it.
+    predictor was trained on this zoo, and nothing if it was not.
 
     Examples:
         unf predict apply --checkpoint out/unf --zoo out/another-zoo > predictions.csv
@@ -219,12 +219,11 @@ class Apply(Command):
     def run(self) -> None:
         """Predict, and print or write a line for each network."""
         zoo = Zoo(self.zoo)
-        rows, predicted = predict.apply(self.checkpoint, zoo)
-        uses = _uses(self.checkpoint, zoo)
+        rows, predicted, split = predict.apply(self.checkpoint, zoo)
         lines = ["model,predicted,measured,split"]
         lines += [
-            f"{row},{value:.6f},{zoo.success[row, 0]:.6f},{uses[row]}"
-            for row, value in zip(rows, predicted, strict=True)
+            f"{row},{value:.6f},{zoo.success[row, 0]:.6f},{part}"
+            for row, value, part in zip(rows, predicted, split, strict=True)
         ]
         text = "\n".join(lines) + "\n"
         if self.out:
@@ -232,23 +231,6 @@ class Apply(Command):
             self.out.write_text(text)
         else:
             sys.stdout.write(text)
-        seen = sum(uses[row] in ("train", "valid") for row in rows)
+        seen = np.isin(split, ("train", "valid")).sum()
         if seen:
             say(f"note: {seen} of {len(rows)} networks were used in training; see the column split")
-
-
-def _uses(checkpoint: Path, zoo: Zoo) -> list[str]:
-    """What each network of a zoo was for a predictor."""
-    folder = checkpoint if checkpoint.is_dir() else checkpoint.parent
-    try:
-        report = predict.Report.from_json((folder / predict.RESULT).read_text())
-    except (OSError, predict.PredictError):
-        return ["unknown"] * zoo.models
-    uses = ["new"] * zoo.models
-    if report.zoo == zoo.origin:
-        sizes = tuple(report.split.values())
-        split = predict.split_models(zoo, sizes, diverged=report.include_diverged)
-        for name, rows in split._asdict().items():
-            for row in rows:
-                uses[row] = name
-    return uses

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from ..._devices import is_first, taken_back
 from ..._files import write_whole
 from ...models import load_model, save_model
 from ...spec import WeightSpace
-from ...zoo import Zoo, ZooError
+from ...zoo import Split, Zoo, ZooError
 from .._folder import claim, job_errors
 from .._progress import Progress
 from .._provenance import provenance
@@ -128,32 +127,6 @@ class Report:
         )
 
 
-class Split(NamedTuple):
-    """Rows of a zoo to train on, to choose the epoch by, and to test on once."""
-
-    train: Int[np.ndarray, " train"]
-    valid: Int[np.ndarray, " valid"]
-    test: Int[np.ndarray, " test"]
-
-
-def split_rows(zoo: Zoo, sizes: tuple[int, ...] | None, *, diverged: bool = False) -> Split:
-    """Split a zoo's finished networks at random, by default 8:1:1.
-
-    Raises:
-        ZooError: if there are too few networks.
-    """
-    rows = np.flatnonzero(zoo.status != 0) if diverged else zoo.trained
-    tenth = len(rows) // 10
-    sizes = sizes or (len(rows) - 2 * tenth, tenth, tenth)
-    if len(sizes) != 3 or min(sizes) < 2 or sum(sizes) > len(rows):
-        raise ZooError(
-            f"{zoo.path}: {len(rows)} usable networks cannot be split into {sizes} for training, "
-            "validation and test; build more networks, or pass smaller sizes="
-        )
-    order = np.random.default_rng(0).permutation(rows)
-    return Split(*(order[a:b] for a, b in pairwise(np.cumsum([0, *sizes]))))
-
-
 def load_examples(zoo: Zoo, rows: Int[np.ndarray, " rows"]) -> Examples:
     """Weights, zero where they are not finite, and success rates by the first measurement."""
     weights = zoo.weights(rows)
@@ -207,7 +180,7 @@ def train(
         raise PredictError(f"seeds is {seeds} and seed {seed}; expected at least 1 and 0")
     started, folder = time.perf_counter(), Path(out)
     training = training or Training(**METHODS[method].defaults)
-    split = split_rows(zoo, sizes, diverged=include_diverged)
+    split = zoo.split(sizes, diverged=include_diverged)
     all_seeds = list(range(seed, seed + seeds))
     values = (method, dataclasses.asdict(training), all_seeds, include_diverged, zoo.origin)
     about: dict[str, Any] = dict(zip(_JOB, values, strict=True))
@@ -233,7 +206,7 @@ def train(
         Progress(METHODS[method].title, steps, unit="steps", show=show) as progress,
     ):
         fitted = fit(
-            partial(METHODS[method].make, zoo.space), *parts[:2], training, seeds=all_seeds,
+            partial(METHODS[method].make, zoo.space), parts[0], parts[1], training, seeds=all_seeds,
             progress=progress, checkpoints=checkpoints,
         )  # fmt: skip
     report = Report(
@@ -353,8 +326,8 @@ def apply(checkpoint: str | os.PathLike, zoo: Zoo) -> Predictions:
     names = np.full(zoo.models, "", "<U5")
     report = _read(files[0].parent)
     if report is not None and report.zoo == zoo.origin:
-        used = Split(report.trained, report.validated, report.tested)
-        for name, part in used._asdict().items():
+        parts = {"train": report.trained, "valid": report.validated, "test": report.tested}
+        for name, part in parts.items():
             names[np.asarray(part, int)] = name
     return Predictions(rows, np.mean(predictions, axis=0), names[rows])
 
