@@ -69,6 +69,9 @@ completion: unf --tyro-write-completion bash ~/.local/share/bash-completion/comp
 }
 
 
+_tyro = partial(tyro.cli, config=(tyro.conf.OmitArgPrefixes,), registry=REGISTRY)
+
+
 def run_command(words: list[str]) -> int:
     """Run `unf` with these words; returns the exit code."""
     if words == ["--version"]:
@@ -76,7 +79,7 @@ def run_command(words: list[str]) -> int:
         return 0
     lengths = [n for n in (3, 2, 1) if " ".join(words[:n]) in COMMANDS]
     if not lengths:
-        _overview(words or ["--help"])
+        _tyro(_family(()), prog="unf", description=_FAMILIES[""], args=words or ["--help"])  # ends
     name = " ".join(words[: lengths[0]])
     try:
         command = understand(name, words[lengths[0] :])
@@ -119,33 +122,17 @@ def _parse(name: str, words: list[str], stored: dict[str, Any], values: dict[str
     hints = get_type_hints(bare, include_extras=True)
     options, defaults = dict(stored), object.__new__(bare)  # which is not checked, unlike kind()
     for field in dataclasses.fields(bare):
-        value = values.get(field.name, field.default)
-        hint, *markers = get_args(hints[field.name]) or (Any,)
+        value: Any = values.get(field.name, field.default)
+        hint: Any = hints[field.name]
+        hint, *markers = get_args(hint) or (hint,)
         if field.name in options and tyro.conf.Positional in markers:  # which has no flag
             found = options.pop(field.name)
             value = tuple(map(get_args(hint)[0], found)) if isinstance(found, list) else hint(found)
         value = tyro.MISSING_NONPROP if value is dataclasses.MISSING else value
         object.__setattr__(defaults, field.name, value)
-    return tyro.cli(
-        kind,
-        prog=f"unf {name}",
-        description=_describe(kind),
-        args=[*as_words(options), *words],
-        default=defaults,
-        config=(tyro.conf.OmitArgPrefixes,),
-        registry=REGISTRY,
-    )
-
-
-def _overview(words: list[str]) -> None:
-    """Let tyro show the commands there are, or complete them; ends the program."""
-    tyro.cli(
-        _family(()),
-        prog="unf",
-        description=_FAMILIES[""],
-        args=words,
-        config=(tyro.conf.OmitArgPrefixes,),
-        registry=REGISTRY,
+    words = [*as_words(options), *words]
+    return _tyro(
+        kind, prog=f"unf {name}", description=_describe(kind), args=words, default=defaults
     )
 
 
