@@ -133,10 +133,10 @@ class Store:
             with _explained(self.path / name, "read", self.rows(chunk)):
                 found = file.stat().st_size if file.exists() else 0
             if found != expected:
+                state = "damaged" if found else "missing"
                 raise ZooError(
-                    f"{self.path / name} could not be read ({_which(self.rows(chunk))}): a chunk is "
-                    f"{'damaged' if found else 'missing'}; {_REPAIR} ({found} bytes, expected "
-                    f"{expected})"
+                    f"{self.path / name} could not be read ({_which(self.rows(chunk))}): a chunk "
+                    f"is {state}; {_REPAIR} ({found} bytes, expected {expected})"
                 )
 
     def status(self) -> np.ndarray:

@@ -72,7 +72,7 @@ def test_the_written_gradient_is_the_gradient(problems, params, monkeypatch, acc
 
 
 def test_success_is_that_of_the_answers_given(problems, params):
-    measured = TASK.measure(params, problems)
+    measured = TASK.score(params, problems)
     said = TASK.answer(params, problems.questions)
     right = 0
     for answer, expected in zip(np.asarray(said), np.asarray(problems.answers), strict=True):
@@ -88,15 +88,23 @@ def test_what_the_network_says_is_a_success_and_anything_else_is_not(problems):
     ended = (said == 12).any(axis=1) & (said[:, 0] != 12)
     assert ended.any()
     questions, answers = problems.questions[ended], jnp.asarray(said[ended])
-    assert TASK.measure(params, Problems(questions, answers))["success"] == 1
+    assert TASK.score(params, Problems(questions, answers))["success"] == 1
     other = answers.at[:, 0].set((answers[:, 0] + 1) % 10)
-    assert TASK.measure(params, Problems(questions, other))["success"] == 0
+    assert TASK.score(params, Problems(questions, other))["success"] == 0
+
+
+def test_measuring_draws_as_many_problems_as_asked(params):
+    task = Addition(digits=2, hidden=5, num_measured=700)
+    measured = task.measure(params, (), key=jax.random.key(0))
+    assert float(measured["success"]) * 700 % 1 == pytest.approx(0, abs=1e-6)
+    again = task.measure(params, (), key=jax.random.key(0))
+    assert measured["loss"] == again["loss"]
 
 
 def test_a_network_that_always_ends_never_succeeds(problems, params):
     mute = jax.tree.map(jnp.zeros_like, params)
     mute["output"]["bias"] = mute["output"]["bias"].at[12].set(9.0)
-    assert TASK.measure(mute, problems)["success"] == 0
+    assert TASK.score(mute, problems)["success"] == 0
 
 
 def test_the_space_is_a_symmetry_and_what_infer_finds(problems, params):

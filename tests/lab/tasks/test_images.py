@@ -1,4 +1,6 @@
-"""The small convolutional network."""
+"""The small convolutional network of a zoo."""
+
+import dataclasses
 
 import jax
 import jax.numpy as jnp
@@ -6,9 +8,9 @@ import numpy as np
 import pytest
 
 import unf
-from unf.lab.tasks import Labelled, SmallCNN
+from unf.lab.tasks import Labeled, SmallCNN
 
-TASK = SmallCNN(channels=4, shape=(8, 8, 1))
+TASK = SmallCNN(channels=4, batch_size=50)
 
 
 def test_it_has_the_zoos_number_of_weights():
@@ -25,19 +27,29 @@ def test_the_space_is_a_symmetry():
 
 def test_accuracy_and_loss_are_those_of_the_logits():
     params = TASK.init(key=jax.random.key(0))
-    images = jax.random.uniform(jax.random.key(1), (20, 8, 8, 1), jnp.float32)
+    images = jax.random.randint(jax.random.key(1), (20, 8, 8, 1), 0, 256).astype(jnp.uint8)
     classes = jnp.arange(20) % 10
-    logits = np.asarray(TASK.logits(params, images))
-    measured = TASK.measure(params, Labelled(images, classes))
+    logits = np.asarray(TASK.logits(params, images.astype(jnp.float32) / 255))
+    measured = TASK.measure(params, Labeled(images, classes), key=jax.random.key(2))
     assert measured["success"] == pytest.approx(np.mean(logits.argmax(1) == np.asarray(classes)))
     chosen = logits[np.arange(20), np.asarray(classes)] - np.log(np.exp(logits).sum(1))
     assert measured["loss"] == pytest.approx(-chosen.mean(), rel=1e-5)
 
 
 def test_dropout_keeps_the_mean():
-    params = TASK.init(key=jax.random.key(0))
+    task = dataclasses.replace(TASK, dropout=0.5)
+    params = task.init(key=jax.random.key(0))
     images = jax.random.uniform(jax.random.key(1), (1, 8, 8, 1), jnp.float32)
     keys = jax.random.split(jax.random.key(2), 4000)
-    dropped = jax.vmap(lambda key: TASK.logits(params, images, dropout=0.5, key=key))(keys)
-    spread = np.asarray(dropped).std(axis=0) / 4000**0.5
-    assert np.all(np.abs(np.asarray(dropped).mean(0) - TASK.logits(params, images)) < 5 * spread)
+    dropped = jax.vmap(lambda key: task.logits(params, images, key))(keys)
+    deviation = np.asarray(dropped).std(axis=0) / 4000**0.5
+    error = np.abs(np.asarray(dropped).mean(0) - task.logits(params, images))
+    assert np.all(error < 5 * deviation)
+
+
+def test_training_sees_a_fraction_of_the_data():
+    data = TASK.data()
+    few = dataclasses.replace(TASK, data_fraction=0.01)
+    seen = np.round(255 * np.asarray(few.batch(data.train, key=jax.random.key(0)).images))
+    first = np.asarray(data.train.images[:15])
+    assert all(np.any(np.all(image == first, axis=(1, 2, 3))) for image in seen)

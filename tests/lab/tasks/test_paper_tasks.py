@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from unf.lab.tasks._convolution import convolve
 
 import unf
 from unf.lab.data import DataError
 from unf.lab.tasks import TASKS, CNNTask, Data, MLPTask, RNNTask, Task, check_finite
+from unf.lab.tasks._images import convolve
 
 KEY = jax.random.key(0)
 SMALL = {
@@ -144,6 +144,8 @@ class Line(Task):
 
 def test_a_new_task_needs_four_methods():
     assert Line().space.sizes and list(Line().space.sizes.values()) == [3]
+    with pytest.raises(NotImplementedError, match="Line has no method `measure`, which zoos need"):
+        Line().measure({}, jnp.zeros(3), key=KEY)
 
 
 @pytest.mark.parametrize(
@@ -152,10 +154,14 @@ def test_a_new_task_needs_four_methods():
         ("mlp", {"batch_size": 0}, "batch_size is 0; expected at least 1"),
         ("cnn", {"dtype": "int8"}, "dtype is 'int8'; expected float32 or bfloat16"),
         ("rnn", {"length": -1}, "length is -1; expected at least 1"),
-        ("transformer", {"num_heads": 5}, "num_heads is 5; expected a divisor of 32"),
+        (
+            "transformer",
+            {"num_heads": 5},
+            "num_heads is 5; expected a divisor of expand",
+        ),
     ],
 )
-def test_options_that_do_not_serve(name, options, message):
+def test_invalid_options(name, options, message):
     with pytest.raises(ValueError, match=message):
         TASKS[name](**{**SMALL[name], **options})
 

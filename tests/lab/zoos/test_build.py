@@ -11,7 +11,8 @@ import pytest
 import zarr
 
 from tests.lab.zoos.tiny import CHUNK, MODELS, RECIPE, build_tiny, contents
-from unf.lab.zoos import SmallCNNZoo, TinyRNN, recipe_of
+from unf.lab.tasks import TwoMoons
+from unf.lab.zoos import SmallCNNZoo, TinyRNN, TwoMoonsZoo, recipe_of
 from unf.lab.zoos import _build as build_module
 from unf.spec import SpecError
 from unf.zoo import Status, Zoo, ZooError
@@ -45,7 +46,7 @@ def test_measurements_are_those_of_the_stored_weights(whole):
         params = jax.tree.map(lambda x, i=model: x[i], weights)
         key = jax.random.wrap_key_data(words[model])
         measure_key = jax.random.fold_in(jax.random.split(key, 4)[3], 0)
-        measured = RECIPE.measure(params, (), repeat=0, key=measure_key)
+        measured = RECIPE.task.measure(params, (), key=measure_key)
         assert whole.success[model, 0] == pytest.approx(float(measured["success"]), abs=1e-6)
         assert whole.loss[model, 0] == pytest.approx(float(measured["loss"]), rel=1e-4)
 
@@ -85,7 +86,7 @@ def test_an_interrupted_zoo_is_continued_to_the_same_bytes(
     part = Zoo(tmp_path / "zoo")
     assert not part.complete and len(part.trained) == stop_after * CHUNK
     assert np.isnan(part.success[stop_after * CHUNK :]).all()
-    assert "incomplete: build again" in part.describe()
+    assert "incomplete: rebuild it with the same arguments and resume=True" in part.describe()
     stop_after = -1
     before = len(trained)
     build_tiny(tmp_path / "zoo", resume=True)
@@ -99,22 +100,25 @@ def test_resuming_a_finished_zoo_trains_nothing(copy, monkeypatch):
 
 
 @dataclasses.dataclass(frozen=True)
-class Wild(TinyRNN):
-    """Networks with a large learning rate diverge."""
+class Explosive(TwoMoons):
+    """Networks with a large initial scale diverge."""
 
-    def loss(self, params, batch, choices, *, key):
-        loss = super().loss(params, batch, choices, key=key)
-        return loss * jnp.where(choices["learning_rate"] > 1e-3, jnp.nan, 1.0)
+    def loss(self, params, batch):
+        return super().loss(params, batch) * jnp.where(self.initial_scale > 0.8, jnp.nan, 1.0)
+
+
+class Wild(TwoMoonsZoo):
+    task = Explosive(width=2)
 
 
 def test_diverged_models_are_kept_and_marked(tmp_path):
-    zoo = build_tiny(tmp_path / "zoo", Wild(**dataclasses.asdict(RECIPE)))
-    wild = zoo.choices["learning_rate"] > 1e-3
+    zoo = build_tiny(tmp_path / "zoo", Wild(steps=2))
+    wild = zoo.choices["initial_scale"] > 0.8
     np.testing.assert_array_equal(zoo.diverged, wild)
     assert zoo.complete and 0 < wild.sum() < MODELS
     np.testing.assert_array_equal(zoo.trained, np.flatnonzero(~wild))
     stored = zoo.weights(np.flatnonzero(wild))
-    assert np.isnan(stored["output"]["bias"]).all()
+    assert np.isnan(stored["b1"]).all()
 
 
 CHUNK_FILE = "weights.encoder.hn.kernel/c/1/0/0"
@@ -143,7 +147,7 @@ def test_damage_is_found_and_repaired(whole, copy, damage, message):
     damage(copy / CHUNK_FILE)
     with pytest.raises(ZooError, match=message):
         Zoo(copy).weights()
-    with pytest.raises(ZooError, match="--resume --repair"):
+    with pytest.raises(ZooError, match="resume=True, repair=True"):
         Zoo(copy).weights()
     if (copy / CHUNK_FILE).parents[3].exists():
         assert len(Zoo(copy).damage()) == 1
@@ -172,9 +176,9 @@ def test_another_format_is_refused(copy):
         Zoo(copy)
 
 
-def test_a_specification_that_does_not_fit_is_refused(copy):
-    change_attributes(copy, space=TinyRNN(hidden=4, digits=1).space.to_json())
-    with pytest.raises(SpecError, match="the arrays do not fit the zoo's specification"):
+def test_a_weight_space_that_does_not_fit_is_refused(copy):
+    change_attributes(copy, space=TinyRNN(hidden=4, digits=1).task.space.to_json())
+    with pytest.raises(SpecError, match="the arrays do not fit the zoo's weight space"):
         Zoo(copy)
 
 
@@ -194,7 +198,7 @@ def test_an_incomplete_description_is_refused(copy):
 def test_weights_that_are_not_finite_though_marked_as_trained(whole, copy):
     """E.g. written by another tool: the checksum is right, the number is not."""
     zarr.open_group(copy, mode="r+")["weights.output.bias"][5] = np.nan
-    with pytest.raises(ZooError, match="weights of model 5 are not finite though it is marked"):
+    with pytest.raises(ZooError, match="weights of model 5 are not finite although it is marked"):
         Zoo(copy).weights()
     assert len(Zoo(copy).damage()) == 1
     build_tiny(copy, resume=True, repair=True)
@@ -218,14 +222,23 @@ def test_models_are_chosen_by_number_or_truth_value(whole):
     third = whole.weights(np.arange(MODELS) == 3)["output"]["bias"]
     np.testing.assert_array_equal(third, whole.weights(np.array([3]))["output"]["bias"])
     for rows in (np.array([MODELS]), np.array([-1]), np.array([True])):
-        with pytest.raises(ZooError, match="rows are the numbers of models from 0 to 13"):
+        with pytest.raises(ZooError, match="rows are numbers of models from 0 to 13"):
             whole.weights(rows)
 
 
-def test_what_the_machine_settles_is_taken_from_the_zoo(copy):
+def test_automatic_options_are_those_of_the_zoo(copy):
     """A zoo built on a GPU is opened again on a CPU."""
     open_ended = dataclasses.replace(RECIPE, dtype="auto")
     assert build_tiny(copy, open_ended, chunk=None, resume=True).complete
+
+
+def test_models_are_divided_at_random(whole):
+    split = whole.split((8, 3, 3), seed=1)
+    assert sorted(np.concatenate(split)) == list(range(MODELS))
+    assert [len(part) for part in split] == [8, 3, 3]
+    assert split.train.tolist() == whole.split((8, 3, 3), seed=1).train.tolist()
+    with pytest.raises(ZooError, match=r"14 usable models cannot be divided into \(12, 1, 1\)"):
+        whole.split()
 
 
 def test_no_zoo(tmp_path):
@@ -234,17 +247,17 @@ def test_no_zoo(tmp_path):
 
 
 def test_a_zoo_is_not_overwritten(copy):
-    with pytest.raises(ZooError, match="there is a zoo already; continue it with --resume"):
+    with pytest.raises(ZooError, match="there is a zoo already; continue it with resume=True"):
         build_tiny(copy)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seed": 1}, "begun with another seed: 0 there, 1 now"),
-        ({"models": 15}, "begun with another models: 14 there, 15 now"),
-        ({"chunk": 2}, "begun with another chunk: 4 there, 2 now"),
-        ({"recipe": TinyRNN(hidden=4)}, "begun with another"),
+        ({"seed": 1}, r"built with another seed \(0, not 1\)"),
+        ({"models": 15}, r"built with another models \(14, not 15\)"),
+        ({"chunk": 2}, r"built with another chunk \(4, not 2\)"),
+        ({"recipe": TinyRNN(hidden=4)}, "built with another"),
     ],
 )
 def test_a_zoo_is_resumed_with_its_own_options(copy, options, message):
@@ -259,14 +272,14 @@ def test_a_file_in_the_way(tmp_path):
 
 
 @pytest.mark.parametrize("options", [{"models": 0}, {"chunk": 0}, {"seed": -1}])
-def test_numbers_that_do_not_serve(tmp_path, options):
+def test_invalid_numbers(tmp_path, options):
     with pytest.raises(ZooError, match="expected at least 1, 1 and 0"):
         build_tiny(tmp_path / "zoo", **options)
 
 
 def test_too_small_a_disk_is_noticed_before_training(small_disk):
     large = TinyRNN(hidden=64, digits=1, steps=1, problems=1)
-    with pytest.raises(ZooError, match=r"the disk has .* GiB free and the models to come need"):
+    with pytest.raises(ZooError, match=r"the disk has .* GiB free and the remaining models need"):
         build_tiny(small_disk / "zoo", large)
 
 
@@ -275,7 +288,7 @@ def test_a_disk_that_fills_up(whole, small_disk):
     build_module._prepare(_store_at(small_disk / "zoo"), RECIPE, 0, False, False)
     free = shutil.disk_usage(small_disk).free
     (small_disk / "filler").write_bytes(b"x" * (free - 4096 * 24))
-    with pytest.raises(ZooError, match="the disk is full; free some space, then build again"):
+    with pytest.raises(ZooError, match="the disk is full; free some space, then rebuild"):
         build_tiny(small_disk / "zoo", resume=True)
     part = Zoo(small_disk / "zoo")
     assert not part.complete

@@ -142,9 +142,7 @@ def _python_docs() -> list[str]:
 def train_tokenizer(text: str, vocabulary: int) -> Any:
     """A byte-level BPE tokenizer of the package `tokenizers`; the same text gives the same one."""
     if vocabulary <= 256:
-        raise DataError(
-            f"vocabulary is {vocabulary}; expected more than the 256 bytes, which it has"
-        )
+        raise DataError(f"vocabulary is {vocabulary}; expected more than 256, the number of bytes")
     try:
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     except ImportError as error:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ...meta import Data, Task
@@ -50,7 +51,7 @@ def zeros(*shape: int) -> Array:
     return jnp.zeros(shape, jnp.float32)
 
 
-def add(x: Array, bias: Array) -> Array:
+def add(x: Array, bias: Array | np.ndarray) -> Array:
     """Add a bias along the last axis."""
     return x + jnp.broadcast_to(bias, x.shape)
 
