@@ -12,10 +12,10 @@ import unf
 ROOT = Path(unf.__file__).parent
 ORDER = "spec graph basis nn models optim meta zoo torch testing viz lab".split()
 HELPERS = [
-    "_arrays",
     "_devices",
     "_drawing",
     "_files",
+    "_persistence",
     "_version",
 ]  # belong to no package, import none
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT)

@@ -1,4 +1,4 @@
-"""A task for an optimizer: first weights, a loss, data, a weight space."""
+"""Tasks for optimizers: initial weights, a loss, data, a weight space."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from ..spec import WeightSpace
 
 
 class Data(NamedTuple):
-    """What to train on, and what to test on: arrays that stay on the device."""
+    """Arrays to train on, and held-out arrays to test on; they stay on the device."""
 
     train: PyTree
     heldout: PyTree
@@ -22,28 +22,29 @@ class Data(NamedTuple):
 
 @dataclass(frozen=True)
 class Task(ABC):
-    """Something for an optimizer to train. A new one is a subclass with these methods.
+    """A network to train, with its data and its loss. Subclass it to add a task.
 
-    Only `init`, `data`, `batch` and `loss` are needed; the weight space is read off the loss.
+    A subclass defines `init`, `data`, `batch` and `loss`; the weight space is inferred from the
+    loss.
     """
 
     name: ClassVar[str]
     horizon: ClassVar[int] = 2000
-    """Training steps in the paper."""
+    """The number of training steps in the paper."""
     spatial: ClassVar[tuple[str, ...]] = ()
-    """Names of fixed axes that are windows of filters."""
+    """The names of fixed axes that are filter windows."""
 
     @abstractmethod
     def init(self, *, key: PRNGKeyArray) -> PyTree:
-        """First weights."""
+        """Draw initial weights."""
 
     @abstractmethod
     def data(self) -> Data:
-        """Arrays to draw batches from."""
+        """Load the arrays to draw batches from."""
 
     @abstractmethod
     def batch(self, examples: PyTree, *, key: PRNGKeyArray) -> PyTree:
-        """A random batch of the training or of the held-out data."""
+        """Draw a random batch from the training or the held-out data."""
 
     @abstractmethod
     def loss(self, params: PyTree, batch: PyTree) -> Float[Array, ""]:
@@ -51,7 +52,7 @@ class Task(ABC):
 
     @cached_property
     def space(self) -> WeightSpace:
-        """The weight space, by default read off the loss's computation graph."""
+        """The weight space, by default inferred from the computation graph of the loss."""
         key = jax.random.key(0)
         batch = eqx.filter_eval_shape(lambda: self.batch(self.data().train, key=key))
         return infer(self.loss, jax.eval_shape(lambda: self.init(key=key)), batch)

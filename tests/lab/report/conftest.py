@@ -10,8 +10,8 @@ import pytest
 import zarr
 
 from tests.lab.zoos.tiny import RECIPE, build_tiny
+from unf._persistence import Checkpoints
 from unf.lab import predict
-from unf.lab._checkpoint import Checkpoints
 from unf.lab._provenance import provenance
 from unf.lab.lopt import Comparison, Curves, MetaTraining, part_ends
 from unf.lab.lopt._folder import COLUMNS, describe

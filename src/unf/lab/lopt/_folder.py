@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ..._devices import is_first, taken_back, wait_for_all
+from ..._devices import is_first, to_host, wait_for_all
 from ..._files import write_whole
 from ...meta._train import MetaState, Metrics
 from ...optim import save
 from .._checkpoint import CheckpointError, Checkpoints, difference
+from .._progress import say
 from .._provenance import provenance
 from ..tasks import Task
 from ._options import MetaError
@@ -47,7 +48,7 @@ def claim(folder: Path, config: dict[str, Any], *, resume: bool) -> Checkpoints:
     Raises:
         MetaError: if it is another's, or `resume` is missing.
     """
-    checkpoints = Checkpoints(folder / "checkpoints", {"what": _WHAT, **config})
+    checkpoints = Checkpoints(folder / "checkpoints", {"what": _WHAT, **config}, warn=say)
     file, jobs = folder / CONFIG, checkpoints.descriptions()
     begun = jobs or any((folder / name).exists() for name in (METRICS, OPTIMIZER))
     if begun and not resume:
@@ -108,7 +109,7 @@ def store(
         lines = [",".join(line) for line in [list(COLUMNS), *texts]]
         write_whole(folder / METRICS, "\n".join(lines) + "\n")
         origin = {**config, "trained_steps": step, **provenance()}
-        save(folder / OPTIMIZER, taken_back(state.theta), **origin)
+        save(folder / OPTIMIZER, to_host(state.theta), **origin)
     checkpoints.save(step, state, {"metrics": texts})
 
 

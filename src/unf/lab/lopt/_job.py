@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from ..._devices import UnevenError, enough_memory, is_first, taken_back
+from ..._devices import UnevenError, enough_memory, is_first, to_host
 from ...meta._problem import InnerTraining
-from ...meta._train import advance, begin, spread
+from ...meta._train import advance, begin, shard
 from ...optim import FORMS, KINDS, Theta, init_theta
 from .._progress import Progress
 from ..tasks import Task, check_finite
@@ -80,10 +80,10 @@ def meta_train(
         state = jax.block_until_ready(begin(problem, estimator, optimizer, theta, key=keys.runs))
     state, rows = restore(checkpoints, state)
     if int(state.step) == options.steps:
-        return taken_back(state.theta)
+        return to_host(state.theta)
     try:
         with _enough_memory(options):
-            state, problem = spread(state, problem, estimator)
+            state, problem = shard(state, problem, estimator)
     except UnevenError as error:
         raise MetaError(str(error)) from error
     per_call = steps_per_call or (10 if jax.default_backend() == "cpu" else 25)
@@ -113,7 +113,7 @@ def meta_train(
             if int(state.step) > first:
                 rows = rows[: _rows_until(rows, int(state.step))]
                 store(folder, checkpoints, state, rows, config)
-    return taken_back(state.theta)
+    return to_host(state.theta)
 
 
 def first_theta(task: Task, kind: str, options: MetaTraining, *, seed: int = 0) -> Theta:

@@ -12,7 +12,7 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from ..._devices import connect, even_mesh, put, taken_back
+from ..._devices import connect, even_mesh, put, to_host
 from ...nn import stack_channels
 from .._checkpoint import CheckpointError, Checkpoints
 from .._progress import Progress
@@ -127,7 +127,7 @@ def _or_worst(taus: np.ndarray) -> np.ndarray:
 
 def predict(models: Any, weights: PyTree, *, batch_size: int = 32) -> Float[np.ndarray, "seeds n"]:
     """Predicted success rates, by each of several stacked predictors, in this process alone."""
-    models = taken_back(models)
+    models = to_host(models)
     size = len(jax.tree.leaves(weights)[0])
     parts = []
     for first in range(0, size, batch_size):

@@ -6,11 +6,11 @@ from typing import Any
 
 from jaxtyping import PRNGKeyArray
 
-from ...models import InvariantDeepSet, InvariantUNF, StatNN
+from ...models import Invariant, InvariantDeepSet, InvariantUNF, StatNN
 from ...spec import WeightSpace
 from .._option import option
 
-Predictor = InvariantUNF | InvariantDeepSet | StatNN
+Predictor = Invariant
 
 
 class PredictError(ValueError):
@@ -52,11 +52,11 @@ class Method:
     """Where its training differs from the paper's."""
 
 
-def _unf(space: WeightSpace, key: PRNGKeyArray) -> InvariantUNF:
+def _unf(space: WeightSpace, key: PRNGKeyArray) -> Invariant:
     return InvariantUNF(space.relax(), 1, 1, key=key)
 
 
-def _unf_plus(space: WeightSpace, key: PRNGKeyArray) -> InvariantUNF:
+def _unf_plus(space: WeightSpace, key: PRNGKeyArray) -> Invariant:
     return InvariantUNF(
         space.relax(),
         1,

@@ -14,13 +14,13 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray, PyTree
 
-from ..._devices import UnevenError, enough_memory, is_first, taken_back, wait_for_all
+from ..._devices import UnevenError, enough_memory, is_first, to_host, wait_for_all
 from ..._files import write_whole
 from ...models import load_model, save_model
 from ...spec import WeightSpace
 from ...zoo import Zoo, ZooError
 from .._checkpoint import CheckpointError, Checkpoints, difference
-from .._progress import Progress
+from .._progress import Progress, say
 from .._provenance import provenance
 from .._scores import kendall_tau, r_squared, standard_error, summary
 from ._batches import Examples, Split, labels, load_examples, split_models, to_device
@@ -198,7 +198,7 @@ def _fitted(
             )  # fmt: skip
     except (CheckpointError, UnevenError) as error:
         raise PredictError(f"{checkpoints.folder.parent}: {error}") from error
-    return fitted._replace(models=taken_back(fitted.models))
+    return fitted._replace(models=to_host(fitted.models))
 
 
 def _tested(zoo: Zoo, split: Split, fitted: Fit, seed: int) -> dict[str, Any]:
@@ -226,7 +226,7 @@ def _tested(zoo: Zoo, split: Split, fitted: Fit, seed: int) -> dict[str, Any]:
 def _begin(folder: Path, job: dict[str, Any], *, resume: bool, overwrite: bool) -> Checkpoints:
     """Make sure that the folder is new, or this training's, or may be cleared."""
     job = json.loads(json.dumps(job))
-    checkpoints = Checkpoints(folder / "checkpoints", job)
+    checkpoints = Checkpoints(folder / "checkpoints", job, warn=say)
     earlier = checkpoints.descriptions()
     if not (resume or overwrite) and (earlier or (folder / RESULT).exists()):
         raise PredictError(

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..._arrays import read_arrays
-from ...nn import NFNLinear, UNFLinear
+from ..._persistence import read_arrays
+from ...nn import UNFLinear
 from ...optim import KINDS, load
 from ..lopt import CONFIG, METRICS, OPTIMIZER, MetaTraining, title
 from ..tasks import TASKS
@@ -177,8 +177,7 @@ def _layers(file: Path) -> dict[str, UNFLinear]:
         head = load(file).head if file.exists() else None
     except ValueError:
         return {}
-    linear = head.linear if isinstance(head, NFNLinear) else head
-    return {"the last layer of f": linear} if isinstance(linear, UNFLinear) else {}
+    return {"the last layer of f": head} if isinstance(head, UNFLinear) else {}
 
 
 def _command(config: Mapping[str, Any], folder: Path, finished: bool) -> list[str] | None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..._arrays import read_arrays
-from ...models import InvariantUNF, load_model
+from ..._persistence import read_arrays
+from ...models import UNF, Invariant, load_model
 from ...nn import UNFLinear
 from ...spec import WeightSpace
 from ..predict import METHODS, MODELS, RESULT, Report, Training
@@ -246,7 +246,8 @@ def _layers(folder: Path) -> dict[str, UNFLinear]:
             model = load_model(file)
         except (ValueError, OSError):
             continue
-        backbone = model.backbone.layers if isinstance(model, InvariantUNF) else ()
+        unf = model.backbone if isinstance(model, Invariant) else None
+        backbone = unf.layers if isinstance(unf, UNF) else ()
         return {f"{file.stem}, layer {i + 1}": layer for i, layer in enumerate(backbone)}
     return {}
 

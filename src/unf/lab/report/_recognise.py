@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from ..._arrays import read_arrays
+from ..._persistence import read_arrays
 from ..lopt import CONFIG, METRICS
 from ..predict import CHECKPOINT, RESULT
 from ._comparison import report_comparison
