@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from unf.basis import cost_report, make_plan
-from unf.nn import PointwiseLinear, apply
+from unf.nn import Pointwise, apply
 from unf.testing import spaces
 
 from ._measure import as_json, layer_arguments, layer_functions, measure
@@ -48,7 +48,7 @@ def run(batch: int, speeds: dict[str, float]) -> dict[str, Any]:
         kind: measure(function, *args, seconds=1.0)
         for kind, function in layer_functions(apply, plan).items()
     }
-    pointwise = PointwiseLinear(CHANNELS, CHANNELS, key=jax.random.key(0))
+    pointwise = Pointwise(eqx.nn.Linear(CHANNELS, CHANNELS, key=jax.random.key(0)))
     functions = layer_functions(lambda _, layer, x: layer(x), plan)
     found["pointwise gradient"] = measure(functions["gradient"], pointwise, args[1], seconds=1.0)
     # A gradient reads the input twice (forward, and for the coefficients), writes and reads the

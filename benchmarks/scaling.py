@@ -70,7 +70,7 @@ def _measure() -> dict[str, float]:
     from unf.lab.lopt import MetaTraining, first_theta
     from unf.lab.tasks import MLPTask
     from unf.lab.zoos import TinyRNN, train_chunk
-    from unf.meta import InnerTraining, advance, begin, spread
+    from unf.meta import InnerTraining, advance, begin, shard
 
     def rate(work, go) -> float:
         go()
@@ -85,7 +85,7 @@ def _measure() -> dict[str, float]:
     estimator, optimizer = options.make_estimator(task, 10.0), options.make_optimizer()
     problem, key = InnerTraining(task.data().train, task), jax.random.key(0)
     state = begin(problem, estimator, optimizer, first_theta(task, "unf", options), key=key)
-    state, problem = spread(state, problem, estimator)
+    state, problem = shard(state, problem, estimator)
     meta = rate(
         16 * 10 * 5,
         lambda: jax.block_until_ready(

@@ -1,7 +1,7 @@
-"""Spreading work over the devices there are, of this process and of others.
+"""Sharding work across devices, of this process and of others.
 
-Several processes are started by `jax.distributed`; each holds its part of a spread array, and
-the whole of what is the same everywhere.
+With several processes (`jax.distributed`), each holds its shards of sharded arrays and a copy of
+replicated ones.
 """
 
 from collections.abc import Iterator
@@ -16,20 +16,20 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 
 class UnevenError(ValueError):
-    """Things that cannot be spread over all processes."""
+    """Work that cannot be sharded evenly across all processes."""
 
 
 def even_mesh(count: int, axis: str) -> Mesh:
-    """As many devices as divide `count` things evenly, the same number of every process.
+    """A mesh of as many devices as divide `count` evenly, the same number of every process.
 
     Raises:
-        UnevenError: if there are more processes than divide it.
+        UnevenError: if the number of processes does not divide `count`.
     """
     processes, here = jax.process_count(), len(jax.local_devices())
     fitting = [n for n in range(1, here + 1) if count % (n * processes) == 0]
     if not fitting:
         raise UnevenError(
-            f"{count} {axis} cannot be spread over {processes} processes evenly; "
+            f"{count} {axis} cannot be sharded evenly across {processes} processes; "
             f"choose a multiple of {processes}"
         )
     by_process = [[d for d in jax.devices() if d.process_index == i] for i in range(processes)]
@@ -37,14 +37,14 @@ def even_mesh(count: int, axis: str) -> Mesh:
 
 
 def local_mesh(count: int, axis: str) -> Mesh:
-    """As many of this process's devices as divide `count` things evenly."""
+    """A mesh of as many of this process's devices as divide `count` evenly."""
     devices = jax.local_devices()
     used = max(n for n in range(1, len(devices) + 1) if count % n == 0)
     return Mesh(devices[:used], (axis,))
 
 
 def put(tree: Any, sharding: Sharding) -> Any:
-    """Place arrays; with several processes each of them has the whole and keeps its part."""
+    """Place arrays; with several processes, each passes whole arrays and keeps its shards."""
     if jax.process_count() == 1:
         return jax.device_put(tree, sharding)
 
@@ -57,8 +57,8 @@ def put(tree: Any, sharding: Sharding) -> Any:
     return jax.tree.map(place, tree)
 
 
-def taken_back(tree: Any) -> Any:
-    """Arrays that are the same on all devices, as arrays of this process alone."""
+def to_host(tree: Any) -> Any:
+    """Replace replicated arrays by this host's copies, which no other process shares."""
     return jax.tree.map(
         lambda x: (
             x if not isinstance(x, jax.Array) or x.is_fully_addressable else x.addressable_data(0)
@@ -68,24 +68,24 @@ def taken_back(tree: Any) -> Any:
 
 
 def out_of_memory(error: Exception) -> bool:
-    """Whether a device had too little memory for what it was to do."""
+    """Whether an error means that a device ran out of memory."""
     return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
 
 
 def memory_reason(error: Exception) -> str:
-    """The line of such an error that says how much was asked for."""
+    """The line of such an error that says how much memory was requested."""
     lines = str(error).splitlines()
     return next((line for line in lines if "out of memory" in line.lower()), lines[0])
 
 
 @contextmanager
 def enough_memory(kind: type[Exception], what: str, remedy: str) -> Iterator[None]:
-    """Raise an error of this kind, with the remedy, if the device has no memory for what is done.
+    """Raise an error of this kind, with a remedy, if a device runs out of memory inside.
 
-    >>> with enough_memory(ValueError, "so much", "take less"):
+    >>> with enough_memory(ValueError, "9 pairs", "use fewer"):
     ...     raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
     Traceback (most recent call last):
-    ValueError: the device has no memory for so much; take less (RESOURCE_EXHAUSTED: Out of memory)
+    ValueError: the device has no memory for 9 pairs; use fewer (RESOURCE_EXHAUSTED: Out of memory)
     """
     try:
         yield
@@ -97,29 +97,29 @@ def enough_memory(kind: type[Exception], what: str, remedy: str) -> Iterator[Non
 
 
 def is_first() -> bool:
-    """Whether this process is the one that writes what all of them know."""
+    """Whether this is the process that writes results which all processes have."""
     return jax.process_index() == 0
 
 
 def wait_for_all(where: str) -> None:
-    """Go on when all processes are here.
+    """Wait until all processes have reached this point.
 
     Raises:
-        JaxRuntimeError: if one of them is lost.
+        JaxRuntimeError: if a process is lost.
     """
     if jax.process_count() > 1:
         try:
             multihost_utils.sync_global_devices(where)
-        except ValueError as error:  # what a lost connection is here since JAX 0.11
+        except ValueError as error:  # a lost connection, since JAX 0.11
             raise jax.errors.JaxRuntimeError(str(error)) from error
 
 
 def connect(mesh: Mesh) -> None:
-    """Let the devices of a mesh get to know each other while all processes are here.
+    """Connect the devices of a mesh while all processes are at the same point.
 
-    That must happen within seconds; once known, they wait for each other as long as it takes.
+    Connecting has a timeout of seconds; once connected, devices wait for each other without one.
     """
     if jax.process_count() > 1:
         wait_for_all("to connect")
-        spread = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
-        jax.block_until_ready(jax.jit(jnp.sum)(put(np.zeros(mesh.size), spread)))
+        sharding = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
+        jax.block_until_ready(jax.jit(jnp.sum)(put(np.zeros(mesh.size), sharding)))

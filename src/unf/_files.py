@@ -1,16 +1,16 @@
-"""Writing files so that a crash leaves the old one or the new one, never a part."""
+"""Writing files atomically."""
 
 import os
 from pathlib import Path
 
 
 def write_whole(path: str | os.PathLike, data: str | bytes) -> None:
-    """Write a file under another name, then give it its own; nothing is left behind on failure."""
+    """Write a file so that a crash leaves the old file or the new one, never a part of it."""
     target = Path(path)
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"{target}: there is no folder {target.parent}; make it first")
+        raise FileNotFoundError(f"{target}: the folder {target.parent} does not exist")
     if target.is_dir():
-        raise IsADirectoryError(f"{target}: a folder; name a file")
+        raise IsADirectoryError(f"{target}: is a folder; name a file")
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
         with partial.open("wb") as file:

@@ -6,8 +6,7 @@ import jax
 import pytest
 
 from unf import count_terms
-from unf.lab import table2
-from unf.nn import NFNLinear, PointwiseLinear, UNFLinear
+from unf.nn import NFNLinear, UNFLinear
 from unf.testing import spaces
 
 KEY = jax.random.key(0)
@@ -18,7 +17,7 @@ def size(layer) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(layer))
 
 
-TRUNK = sum(size(PointwiseLinear(i, o, key=KEY)) for i, o in [(19, 32), (32, 32), (32, 32)])
+TRUNK = sum(size(eqx.nn.Linear(i, o, key=KEY)) for i, o in [(19, 32), (32, 32), (32, 32)])
 
 
 @pytest.mark.parametrize(
@@ -40,7 +39,7 @@ def test_unf(space, terms, parameters):
 
 
 def test_deep_set():
-    assert TRUNK + size(PointwiseLinear(32, 1, key=KEY)) + SCALARS == 2_788
+    assert TRUNK + size(eqx.nn.Linear(32, 1, key=KEY)) + SCALARS == 2_788
 
 
 @pytest.mark.parametrize(

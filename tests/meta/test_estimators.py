@@ -78,13 +78,13 @@ def test_persistent_is_unbiased_and_truncated_is_not(objective):
     true, error = exact(Quadratic(), THETA, 20, objective)["rate"]
     pes = EvolutionStrategies(20, window=5, pairs=4, objective=objective)
     both = estimated(Quadratic(), THETA, pes, repeats=4000)
-    (found, spread), shift = both["rate"], both["shift"]
-    assert abs(found - true) < 4 * np.hypot(spread, error)
+    (found, deviation), shift = both["rate"], both["shift"]
+    assert abs(found - true) < 4 * np.hypot(deviation, error)
     assert abs(shift[0] - 0.4) < 4 * shift[1]
-    assert spread < 0.25 * abs(true)
+    assert deviation < 0.25 * abs(true)
     es = EvolutionStrategies(20, window=5, pairs=4, objective=objective, persistent=False)
-    biased, spread = estimated(Quadratic(), THETA, es, repeats=4000)["rate"]
-    assert abs(biased - true) > 6 * np.hypot(spread, error)
+    biased, deviation = estimated(Quadratic(), THETA, es, repeats=4000)["rate"]
+    assert abs(biased - true) > 6 * np.hypot(deviation, error)
 
 
 def test_influence_balancing_separates_them():
@@ -93,10 +93,10 @@ def test_influence_balancing_separates_them():
     true, _ = exact(problem, theta, 60, "mean", runs=1)
     pes = EvolutionStrategies(60, window=1, pairs=20, sigma=0.1)
     es = EvolutionStrategies(60, window=1, pairs=20, sigma=0.1, persistent=False)
-    found, spread = estimated(problem, theta, pes, repeats=500)
-    assert abs(found - true) < 4 * spread and abs(found) > 4 * spread
-    short, spread = estimated(problem, theta, es, repeats=500)
-    assert np.sign(short) == -np.sign(true) and abs(short) > 4 * spread
+    found, deviation = estimated(problem, theta, pes, repeats=500)
+    assert abs(found - true) < 4 * deviation and abs(found) > 4 * deviation
+    short, deviation = estimated(problem, theta, es, repeats=500)
+    assert np.sign(short) == -np.sign(true) and abs(short) > 4 * deviation
 
 
 def test_full_unroll_is_the_gradient():
@@ -216,7 +216,7 @@ def _estimate_once(estimator, problem):
 
 
 def test_mistakes():
-    with pytest.raises(ValueError, match=r"horizon is 120 and the window 50.*such as 100"):
+    with pytest.raises(ValueError, match=r"horizon is 120 and window 50.*such as 100"):
         EvolutionStrategies(120, window=50)
     with pytest.raises(ValueError, match="sigma nan"):
         EvolutionStrategies(100, sigma=float("nan"))

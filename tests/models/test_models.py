@@ -13,8 +13,9 @@ from safetensors.numpy import load_file, save, save_file
 import unf
 from tests.laws.architectures import ARCHITECTURES, space_of
 from unf import SpecError, load_model, save_model
-from unf._arrays import _checksum
-from unf.models import UNF, InvariantUNF, StatNN, leaf_statistics
+from unf._persistence import checksum
+from unf.models import UNF, Invariant, InvariantDeepSet, InvariantUNF, StatNN
+from unf.nn import InvariantPool, UNFLinear
 from unf.testing import assert_equivariant, assert_invariant, random_features, spaces
 
 KEY = jax.random.key(0)
@@ -34,6 +35,7 @@ MODELS = {
         SPACE, 2, 1, key=KEY, hidden_channels=3, mlp_width=8, products=2, raw_statistics=True
     ),
     "statnn": StatNN(SPACE, 2, 1, key=KEY, mlp_width=8, mlp_layers=2),
+    "deep set": InvariantDeepSet(SPACE, 2, 1, key=KEY, mlp_width=8, activation=jax.nn.gelu),
 }  # fmt: skip
 
 
@@ -52,7 +54,7 @@ def test_round_trip(name, tmp_path):
     model, path = MODELS[name], tmp_path / "model.safetensors"
     save_model(path, model)
     again = load_model(path, space=SPACE)
-    assert type(again) is type(model) and again.config() == model.config()
+    assert jax.tree.structure(again) == jax.tree.structure(model)
     x = random_features(SPACE, 2, key=KEY)
     for a, b in zip(jax.tree.leaves(model(x)), jax.tree.leaves(again(x)), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -77,7 +79,7 @@ def test_paper_defaults():
 
 def test_statistics():
     x = random_features(SPACE, 2, key=KEY)
-    got = leaf_statistics(SPACE, x)
+    got = StatNN(SPACE, 2, 1, key=KEY, mlp_width=8, mlp_layers=2).pool(x)
     entries = np.asarray(x["b"])
     expected = [
         entries.mean(0),
@@ -123,13 +125,30 @@ def test_learns_what_statistics_cannot_see():
 
 def test_saving_mistakes(tmp_path):
     path = tmp_path / "model.safetensors"
-    with pytest.raises(ValueError, match=r"Pass its name in jax.nn"):
+    with pytest.raises(ValueError, match=r"expected a function of jax.nn"):
         save_model(path, UNF(SPACE, 1, 1, key=KEY, activation=jnp.sin))
-    with pytest.raises(ValueError, match="cannot save a UNFLinear"):
+    with pytest.raises(ValueError, match="cannot save this UNFLinear"):
         save_model(path, unf.nn.UNFLinear(SPACE, 1, 1, key=KEY))
     with pytest.raises(ValueError, match="num_layers is 0"):
         UNF(SPACE, 1, 1, key=KEY, num_layers=0)
+    with pytest.raises(ValueError, match="cannot save this Invariant; expected a model as one of"):
+        pool = InvariantPool(SPACE)
+        save_model(path, Invariant(None, pool, eqx.nn.Linear(pool.out_size(1), 1, key=KEY)))
+    with pytest.raises(ValueError, match="cannot save this UNF; expected"):
+        save_model(path, eqx.tree_at(lambda m: m.layers, MODELS["unf"], MODELS["unf"].layers[:2]))
+    with pytest.raises(ValueError, match="expected 0 <= dropout < 1"):
+        UNF(SPACE, 1, 1, key=KEY, dropout=1.0)
+    with pytest.raises(ValueError, match="unknown activation 'rleu'"):
+        UNF(SPACE, 1, 1, key=KEY, activation="rleu")
     assert not path.exists()
+
+
+def test_other_backbones():
+    backbone = UNFLinear(SPACE, 2, 4, key=KEY)
+    pool = InvariantPool(SPACE, statistics=("mean", "max"))
+    head = eqx.nn.Linear(pool.out_size(4), 2, key=KEY)
+    model = Invariant(backbone, pool, head, activation=jnp.tanh)
+    assert_invariant(eqx.filter_jit(model), SPACE, key=KEY, channels=2, tolerance=1e-5)
 
 
 def rewrite(path, target, change_arrays=lambda a: a, change_description=lambda d: d):
@@ -139,7 +158,7 @@ def rewrite(path, target, change_arrays=lambda a: a, change_description=lambda d
         arrays = {name: file.get_tensor(name) for name in file.keys()}
         description = json.loads(file.metadata()["unf"])
     arrays, metadata = change_arrays(arrays), {"unf": json.dumps(change_description(description))}
-    metadata["sum"] = _checksum(save(arrays, metadata))
+    metadata["sum"] = checksum(save(arrays, metadata))
     save_file(arrays, target, metadata=metadata)
 
 
@@ -154,7 +173,7 @@ def test_loading_checks_arrays_and_description(tmp_path):
         (lambda a: a, lambda d: d | {"format": 99}, "format 99"),
         (lambda a: a, lambda d: d | {"kind": "os.system"}, "unknown kind of model"),
         (lambda a: a, lambda d: d | {"space": "{}"}, "not a description of a weight space"),
-        (lambda a: a, lambda d: d | {"config": {"zz": 1}}, "cannot be made"),
+        (lambda a: a, lambda d: d | {"config": {"zz": 1}}, "description of the model is invalid"),
         (lambda a: a, lambda d: [], "description"),
     ]
     for arrays, description, match in cases:
@@ -162,14 +181,14 @@ def test_loading_checks_arrays_and_description(tmp_path):
         with pytest.raises(ValueError, match=match):
             load_model(bad)
     bad.write_bytes(good.read_bytes()[:100])
-    with pytest.raises(ValueError, match="not a whole safetensors file"):
+    with pytest.raises(ValueError, match="not a complete safetensors file"):
         load_model(bad)
     save_file({"x": np.zeros(2)}, bad)
     with pytest.raises(ValueError, match="not one saved by unf"):
         load_model(bad)
     with pytest.raises(FileNotFoundError, match="absent"):
         load_model(tmp_path / "absent.safetensors")
-    with pytest.raises(SpecError, match="at 'b': the model was made for another weight space"):
+    with pytest.raises(SpecError, match="at 'b': made for another weight space"):
         load_model(
             good, space=space_of({"b": ("h", (4,)), "r": ("h h", (4, 4)), "x": ("[i] h", (2, 4))})
         )

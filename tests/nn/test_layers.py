@@ -10,14 +10,11 @@ from tests.laws.architectures import ARCHITECTURES, space_of
 from unf import SpecError
 from unf.basis import make_plan
 from unf.nn import (
-    Activation,
-    ChannelNorm,
     DeepSetLinear,
-    Dropout,
     InvariantPool,
     MatrixProducts,
     NFNLinear,
-    PointwiseLinear,
+    Pointwise,
     PositionalEncoding,
     UNFLinear,
     apply,
@@ -36,13 +33,13 @@ SPACE = ARCHITECTURES["rnn"]
     [
         DeepSetLinear(2, 3, key=KEY),
         DeepSetLinear(2, 3, key=KEY, pool="all", bias=False),
-        PointwiseLinear(2, 3, key=KEY),
-        ChannelNorm(2),
-        Activation("gelu"),
-        Activation(jnp.sin),
-        Dropout(0.5),
+        Pointwise(eqx.nn.Linear(2, 3, key=KEY)),
+        Pointwise(eqx.nn.LayerNorm(2)),
+        Pointwise(eqx.nn.MLP(2, 2, 4, 1, key=KEY)),
+        Pointwise(eqx.nn.Dropout(0.5)),
+        Pointwise(jax.nn.gelu),
     ],
-    ids=lambda layer: type(layer).__name__,
+    ids=lambda layer: type(getattr(layer, "module", layer)).__name__,
 )
 def test_shared_layers_are_equivariant(layer, name):
     assert_equivariant(eqx.filter_jit(layer), ARCHITECTURES[name], key=KEY, channels=2)
@@ -120,7 +117,9 @@ def test_nfn_fixes_spatial_axes():
 def test_pooling_is_invariant(name, keep_fixed):
     space = ARCHITECTURES[name]
     pool = InvariantPool(
-        space, statistics=("mean", "var", "std", "min", "max"), keep_fixed=keep_fixed
+        space,
+        statistics=("mean", "var", "std", "min", "q25", "median", "max"),
+        keep_fixed=keep_fixed,
     )
     assert_invariant(pool, space, key=KEY, channels=2)
     assert pool(random_features(space, 2, key=KEY)).shape == (pool.out_size(2),)
@@ -134,7 +133,7 @@ def test_pooling_is_the_mean_of_each_leaf():
         InvariantPool(SPACE, statistics=("mode",))
 
 
-def test_pooled_spread_has_a_finite_slope():
+def test_the_pooled_standard_deviation_has_a_finite_slope():
     space = ARCHITECTURES["rank 0"]
     pool = InvariantPool(space, statistics=("std",))
     slope = jax.grad(lambda x: jnp.sum(pool(x)))(random_features(space, 1, key=KEY))
@@ -181,25 +180,58 @@ def test_positions_mistakes():
 
 
 def test_dropout():
-    x = {"w": jnp.ones((50, 50, 4))}
-    dropped = Dropout(0.25)(x, key=KEY)["w"]
+    x, dropout = {"w": jnp.ones((50, 50, 4))}, Pointwise(eqx.nn.Dropout(0.25))
+    dropped = dropout(x, key=KEY)["w"]
     kept = dropped != 0
     assert float(jnp.mean(kept)) == pytest.approx(0.75, abs=0.02)
     np.testing.assert_allclose(dropped[kept], 1 / 0.75)
-    assert Dropout(0.25)(x) is x
-    with pytest.raises(ValueError, match="dropout rate is 1"):
-        Dropout(1.0)
+    assert dropout(x)["w"] is x["w"]
 
 
-def test_channel_norm():
-    out = ChannelNorm(8)(random_features(SPACE, 8, key=KEY))["r"]
-    np.testing.assert_allclose(jnp.mean(out, -1), 0, atol=1e-5)
-    np.testing.assert_allclose(jnp.var(out, -1), 1, rtol=1e-2)
+@pytest.mark.parametrize(
+    "module",
+    [
+        eqx.nn.Linear(2, 3, key=KEY),
+        eqx.nn.Linear(2, 3, use_bias=False, key=KEY),
+        eqx.nn.LayerNorm(2),
+        eqx.nn.Sequential([eqx.nn.Linear(2, 3, key=KEY), eqx.nn.Lambda(jnp.tanh)]),
+        lambda channels: channels / jnp.linalg.norm(channels),
+    ],
+    ids=lambda module: type(module).__name__,
+)
+def test_a_module_is_applied_to_every_entry(module):
+    x = random_features(SPACE, 2, key=KEY)
+    y = Pointwise(module)(x)
+    np.testing.assert_allclose(y["r"][2, 1], module(x["r"][2, 1]), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(y["b"][1], module(x["b"][1]), rtol=1e-5, atol=1e-6)
 
 
-def test_unknown_activation():
-    with pytest.raises(ValueError, match="unknown activation 'rleu'"):
-        Activation("rleu")
+def test_every_entry_has_its_own_key():
+    both = eqx.nn.Sequential([eqx.nn.Dropout(0.5), eqx.nn.Lambda(jnp.sin)])
+    y = Pointwise(both)({"a": jnp.ones((20, 5, 2)), "b": jnp.ones((20, 5, 2))}, key=KEY)
+    assert len(np.unique(np.asarray(y["a"]).reshape(-1, 10), axis=0)) > 10
+    assert not np.array_equal(y["a"], y["b"])
+
+
+def test_pointwise_mistakes():
+    with pytest.raises(ValueError, match=r"expects 3 channels, but the features have 2; stack"):
+        Pointwise(eqx.nn.Linear(3, 4, key=KEY))(random_features(SPACE, 2, key=KEY))
+
+
+def test_coefficients_are_those_of_separate_draws():
+    """For a given key the numbers stay, however they are drawn: as in released models."""
+    plan = make_plan(SPACE)
+    found = init_coefficients(plan, 3, 5, key=KEY)
+    traced = jax.jit(lambda key: init_coefficients(plan, 3, 5, key=key))(KEY)
+    for key, (name, matrix) in zip(jax.random.split(KEY, len(found)), found.items(), strict=True):
+        drawn = jax.random.normal(key, matrix.shape, jnp.float32)
+        scale = matrix[0] / drawn[0]
+        np.testing.assert_allclose(matrix, drawn * jnp.broadcast_to(scale, drawn.shape), rtol=1e-5)
+        np.testing.assert_allclose(matrix, traced[name], rtol=1e-6)
+    other = init_coefficients(plan, 3, 5, key=jax.random.key(0, impl="rbg"))
+    assert jax.tree.map(jnp.shape, other) == jax.tree.map(jnp.shape, found)
+    raw = init_coefficients(plan, 3, 5, key=jax.random.PRNGKey(0))
+    assert all(np.array_equal(raw[name], matrix) for name, matrix in found.items())
 
 
 def test_initial_outputs_have_unit_scale():
@@ -251,7 +283,7 @@ def test_calling_mistakes():
         layer(x | {"b": x["b"][:-1]})
     with pytest.raises(ValueError, match="in_channels is 0; expected at least 1"):
         UNFLinear(SPACE, 0, 3, key=KEY)
-    with pytest.raises(SpecError, match="coefficients for other cores"):
+    with pytest.raises(SpecError, match="coefficients belong to another plan"):
         apply(layer.plan, {}, x)
     assert jax.tree.map(jnp.shape, stack_channels(weights, weights)) == jax.tree.map(jnp.shape, x)
 
@@ -260,12 +292,9 @@ def test_calling_mistakes():
     ("trees", "match"),
     [
         ((), "no trees to stack"),
-        (({"a": np.ones(3)}, {"b": np.ones(3)}), r"at 'a': [\s\S]*no such leaf in tree 2"),
-        (
-            ({"a": np.ones(3)}, {"a": np.ones(4)}),
-            r"shape \(3,\), as in[\s\S]*shape \(4,\) in tree 2",
-        ),
-        (({"a": jax.ShapeDtypeStruct((3,), "float32")},), r"at 'a': not an array[\s\S]*convert it"),
+        (({"a": np.ones(3)}, {"b": np.ones(3)}), r"at 'a': tree 2 cannot[\s\S]*no such leaf"),
+        (({"a": np.ones(3)}, {"a": np.ones(4)}), r"shape \(3,\)[\s\S]*got: shape \(4,\)"),
+        (({"a": jax.ShapeDtypeStruct((3,), "float32")},), r"at 'a': not a JAX[\s\S]*convert it"),
     ],
 )
 def test_stacking_mistakes(trees, match):

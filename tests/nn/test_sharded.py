@@ -1,4 +1,4 @@
-"""Layers on leaves that are spread over eight devices: the same numbers, and no leaf gathered."""
+"""Layers on leaves sharded across eight devices: the same numbers, and no leaf is gathered."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from jax.sharding import AxisType, Mesh, PartitionSpec
 from tests.laws.architectures import ARCHITECTURES, space_of
 from unf.basis import cost_report
 from unf.basis._sharding import shard_axes
-from unf.nn import UNFLinear, leaf_shardings, spread
+from unf.nn import UNFLinear, leaf_shardings, shard
 from unf.testing import random_features
 
 HERE = Path(__file__).parent
@@ -30,7 +30,7 @@ def test_laws_on_eight_devices():
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
         "PYTHONPATH": str(HERE.parents[1]),
     }
-    words = [sys.executable, str(HERE / "over_devices.py")]
+    words = [sys.executable, str(HERE / "across_devices.py")]
     run = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     results = json.loads(run.stdout.splitlines()[-1])
@@ -92,10 +92,10 @@ def test_nothing_is_cut_for_one_device():
     assert cost_report(space, 1, 1, devices=1).total.bytes_exchanged == 0
 
 
-def test_spreading_over_one_device_changes_nothing():
+def test_sharding_across_one_device_changes_nothing():
     space, mesh = ARCHITECTURES["fused qkv"], Mesh(jax.devices()[:1], "devices")
     layer, x = UNFLinear(space, 2, 3, key=KEY), random_features(space, 2, key=KEY)
-    found = layer(spread(space, x, mesh), mesh=mesh)
+    found = layer(shard(space, x, mesh), mesh=mesh)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(layer(x)), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
     assert leaf_shardings(space, mesh)["qkv"].spec == PartitionSpec()

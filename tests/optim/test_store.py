@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import unf
-from unf.optim import CODE, KINDS, init_theta, load, origin, save, trained
+from unf.optim import FORMS, KINDS, init_theta, load, origin, save, trained
 from unf.testing import spaces
 
 KEY = jax.random.key(0)
@@ -16,7 +16,13 @@ SPACE = spaces.paper_cnn(corrected=True)
 @pytest.mark.parametrize("kind", KINDS)
 def test_round_trip(kind, tmp_path):
     theta = init_theta(
-        kind, SPACE, key=KEY, form=CODE, hidden_channels=8, spatial=(-1, -3), head_bias=False
+        kind,
+        SPACE,
+        key=KEY,
+        form=FORMS["code"],
+        hidden_channels=8,
+        spatial=(-1, -3),
+        head_bias=False,
     )
     save(tmp_path / "o.safetensors", theta, task="cnn", steps=3)
     again = load(tmp_path / "o.safetensors", space=SPACE)
@@ -39,11 +45,11 @@ def test_mistakes(tmp_path):
     with pytest.raises(ValueError, match="no learned optimizer 'nothing': neither a file nor one"):
         load("nothing")
     (tmp_path / "text").write_text("no optimizer")
-    with pytest.raises(ValueError, match="not a whole safetensors file"):
+    with pytest.raises(ValueError, match="not a complete safetensors file"):
         load(tmp_path / "text")
     model = unf.models.StatNN(SPACE, 1, 1, key=KEY, mlp_width=2, mlp_layers=2)
     unf.save_model(tmp_path / "model", model)
-    with pytest.raises(ValueError, match="not a learned optimizer, but something else"):
+    with pytest.raises(ValueError, match="not a learned optimizer, but a model"):
         load(tmp_path / "model")
 
 

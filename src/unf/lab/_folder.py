@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from .._devices import UnevenError, enough_memory, is_first, wait_for_all
-from ._checkpoint import CheckpointError, Checkpoints
+from .._persistence import CheckpointError, Checkpoints
+from ._progress import say
 
 
 def claim(
@@ -34,7 +35,7 @@ def claim(
         ValueError: of type `error`, if the folder holds results and neither `resume` nor
             `overwrite` is set, or if the job to resume differs from this one.
     """
-    checkpoints = Checkpoints(folder / "checkpoints", job)
+    checkpoints = Checkpoints(folder / "checkpoints", job, warn=say)
     written = [file for pattern in outputs for file in folder.glob(pattern)]
     earlier = checkpoints.descriptions() or ([known] if written and known is not None else [])
     if (earlier or written) and not (resume or overwrite):

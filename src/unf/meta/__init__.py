@@ -1,25 +1,21 @@
-"""Meta-training: learning θ from unrolls of the inner problem (§4.2)."""
+"""Meta-training: learning θ from unrolls of inner problems (§4.2)."""
 
-from ._estimators import OBJECTIVES, Estimate, Estimator, EvolutionStrategies, FullUnroll, Pair
+from ._estimators import Estimator, EvolutionStrategies, FullUnroll
 from ._problem import InnerTraining, Problem, training_step
 from ._task import Data, Task
-from ._train import MetaState, Metrics, advance, begin, spread
+from ._train import MetaState, advance, begin, shard
 
 __all__ = [
-    "OBJECTIVES",
     "Data",
-    "Estimate",
     "Estimator",
     "EvolutionStrategies",
     "FullUnroll",
     "InnerTraining",
     "MetaState",
-    "Metrics",
-    "Pair",
     "Problem",
     "Task",
     "advance",
     "begin",
-    "spread",
+    "shard",
     "training_step",
 ]

@@ -1,4 +1,4 @@
-"""Estimates of the meta-gradient: what one small interface hides."""
+"""Estimators of meta-gradients, behind one small interface."""
 
 from abc import abstractmethod
 from math import inf
@@ -13,16 +13,16 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from ._problem import Problem
 
 OBJECTIVES = ("mean", "final")
-"""The mean loss of all steps, or the last one's."""
+"""The mean loss of all steps, or the loss of the last one."""
 
 
 class Estimate(NamedTuple):
-    """An estimate of the gradient of the objective by θ.
+    """An estimate of the gradient of the objective with respect to θ.
 
     Attributes:
         gradient: a tree like θ.
-        loss: the mean loss of the steps that count; NaN if none does.
-        lost: how many runs, or pairs of them, were given up and begun again.
+        loss: the mean loss over finite steps; NaN if there are none.
+        lost: the number of runs, or pairs of runs, that diverged and were restarted.
     """
 
     gradient: PyTree
@@ -31,27 +31,27 @@ class Estimate(NamedTuple):
 
 
 class Estimator(eqx.Module):
-    """A way to estimate meta-gradients, with runs that go on from one estimate to the next."""
+    """Estimates meta-gradients from runs, which continue from one estimate to the next."""
 
     @abstractmethod
     def init(self, problem: Problem, theta: Any, *, key: PRNGKeyArray) -> PyTree:
-        """Begin the runs."""
+        """Start the runs."""
 
     @abstractmethod
     def estimate(
         self, problem: Problem, theta: Any, runs: PyTree, *, key: PRNGKeyArray
     ) -> tuple[Estimate, PyTree]:
-        """Continue the runs, and say what they tell about the gradient."""
+        """Continue the runs, and estimate the gradient from them."""
 
 
 class Pair(NamedTuple):
-    """Two runs that differ in the sign of what is added to θ.
+    """Two runs that differ in the sign of the noise added to θ.
 
     Attributes:
-        states: of both runs, along the first axis.
-        noise: the sum of what was added to θ since the runs began.
-        clock: where they are in the horizon.
-        whole: whether they began at its beginning.
+        states: the states of both runs, along the first axis.
+        noise: the sum of the noise added to θ since the runs started.
+        clock: the step that the runs have reached in the horizon.
+        whole: whether the runs started at step 0.
     """
 
     states: PyTree
@@ -63,30 +63,29 @@ class Pair(NamedTuple):
 class EvolutionStrategies(Estimator):
     """Antithetic evolution strategies on windows of a long unroll.
 
-    In each window a pair runs on with θ + ξ and θ − ξ, ξ ~ N(0, σ²), with the same data, and
-    the estimate is the mean over pairs of
+    In each window, a pair of runs continues with θ + ξ and θ − ξ, ξ ~ N(0, σ²), on the same data.
+    The estimate is the mean over pairs of
 
         (L⁺ − L⁻) A / (2σ²)
 
     where L is the window's loss. Persistent (PES, Vicol et al. 2021): A is the sum of all ξ
-    since the pair began, which is unbiased. Otherwise A = ξ, which ignores what θ did in earlier
-    windows (truncated ES). Pairs begin at different points of the horizon, so that every window
-    of it is always seen by some; those that reach its end begin again. Resets fall on the
-    boundaries of windows.
+    since the pair started, which is unbiased. Otherwise A = ξ (truncated ES), which ignores the
+    effect of θ in earlier windows. Pairs start at different steps of the horizon, so that
+    together they always cover it; a pair that reaches the end starts over.
 
-    Losses count up to `max_loss`, and as that much if they are not finite. A pair with a loss
-    that is not finite, or that ends a window beyond `max_loss` in both runs, is lost: it begins
-    again with a fresh state, where it was in the horizon. Without `max_loss`, pairs with losses
-    that are not finite are left out of the estimate.
+    Losses are clipped at `max_loss`, and losses that are not finite are replaced by it. A pair
+    with a loss that is not finite, or with both runs beyond `max_loss` at the end of a window, is
+    lost: it restarts from a new state at the same step of the horizon. Without `max_loss`, such
+    pairs do not count in the estimate.
 
     Attributes:
-        horizon: T, the steps of an unroll.
-        window: steps between estimates.
-        pairs: how many.
-        sigma: σ.
+        horizon: T, the number of steps of an unroll.
+        window: the number of steps between estimates.
+        pairs: the number of pairs.
+        sigma: σ, the standard deviation of the noise.
         persistent: whether A accumulates.
-        objective: "mean" or "final".
-        max_loss: where losses are cut off.
+        objective: "mean" or "final", the mean loss or the last one.
+        max_loss: the largest loss that counts.
     """
 
     horizon: int = eqx.field(static=True)
@@ -108,17 +107,16 @@ class EvolutionStrategies(Estimator):
         objective: str = "mean",
         max_loss: Any = jnp.inf,
     ):
-        """The defaults are the paper's; see the class for their meaning.
+        """Initialize an estimator; the defaults are the paper's.
 
         Raises:
-            ValueError: if the horizon is not a multiple of the window, or an argument is none
-                of those it may be.
+            ValueError: if the horizon is not a multiple of the window, or an argument is
+                invalid.
         """
         if window < 1 or horizon < 1 or horizon % window:
             raise ValueError(
-                f"the horizon is {horizon} and the window {window}; expected a multiple of it, "
-                f"such as {max(1, round(horizon / max(window, 1))) * max(window, 1)}, so that "
-                "unrolls end where windows do"
+                f"horizon is {horizon} and window {window}; expected a multiple of the window, "
+                f"such as {max(1, round(horizon / max(window, 1))) * max(window, 1)}"
             )
         if pairs < 1 or not 0 < sigma < inf:
             raise ValueError(f"pairs is {pairs} and sigma {sigma}; expected positive numbers")
@@ -128,7 +126,7 @@ class EvolutionStrategies(Estimator):
         self.max_loss = max_loss
 
     def init(self, problem: Problem, theta: Any, *, key: PRNGKeyArray) -> Pair:
-        """Fresh pairs; the first unroll of each is cut short by another amount."""
+        """Start the pairs, at different steps of the horizon."""
         windows = self.horizon // self.window
         clock = (jnp.arange(self.pairs) * windows // self.pairs * self.window).astype(jnp.int32)
         fresh = jax.vmap(lambda k: self._fresh(problem, theta, k))(
@@ -139,7 +137,7 @@ class EvolutionStrategies(Estimator):
     def estimate(
         self, problem: Problem, theta: Any, runs: Pair, *, key: PRNGKeyArray
     ) -> tuple[Estimate, Pair]:
-        """One window of every pair."""
+        """Continue every pair by one window."""
         keys = jax.random.split(key, self.pairs)
         parts, losses, lost, runs = jax.vmap(
             lambda pair, k: self._continue(problem, theta, pair, k)
@@ -151,7 +149,7 @@ class EvolutionStrategies(Estimator):
     def _continue(
         self, problem: Problem, theta: Any, pair: Pair, key: PRNGKeyArray
     ) -> tuple[PyTree, Array, Array, Pair]:
-        """One window of one pair: its part of the estimate, its loss or NaN, whether it is lost."""
+        """Continue one pair: its part of the estimate, its loss or NaN, whether it is lost."""
         noise_key, step_key, fresh_key = jax.random.split(key, 3)
         added = _normal_like(theta, noise_key, self.sigma)
         both = jax.tree.map(lambda t, x: jnp.stack([t + x, t - x]), theta, added)
@@ -180,7 +178,7 @@ class EvolutionStrategies(Estimator):
         return part, jnp.where(usable, jnp.mean(losses), jnp.nan), lost, pair
 
     def _window_loss(self, losses: Float[Array, "2 window"], at_end: Array) -> Float[Array, "2"]:
-        """What the window adds to the objective, times the number of windows."""
+        """The contribution of a window to the objective, times the number of windows."""
         if self.objective == "mean":
             return jnp.mean(losses, axis=1)
         return jnp.where(at_end, losses[:, -1] * (self.horizon // self.window), 0)
@@ -193,14 +191,14 @@ class EvolutionStrategies(Estimator):
 
 
 class FullUnroll(Estimator):
-    """The gradient itself, by differentiating through whole unrolls from fresh states.
+    """The exact gradient, by differentiating through whole unrolls from new states.
 
-    Memory grows with the horizon; with many steps the gradient may explode.
+    Memory grows with the horizon, and over many steps the gradient may explode.
 
     Attributes:
-        horizon: T, the steps of an unroll.
-        runs: how many unrolls are averaged.
-        objective: "mean" or "final".
+        horizon: T, the number of steps of an unroll.
+        runs: the number of unrolls to average.
+        objective: "mean" or "final", the mean loss or the last one.
     """
 
     horizon: int = eqx.field(static=True)
@@ -208,20 +206,20 @@ class FullUnroll(Estimator):
     objective: str = eqx.field(static=True)
 
     def __init__(self, horizon: int, *, runs: int = 1, objective: str = "mean"):
-        """See the class for the meaning of arguments."""
+        """Initialize an estimator; the arguments are the attributes."""
         if horizon < 1 or runs < 1:
             raise ValueError(f"horizon is {horizon} and runs {runs}; expected at least 1")
         _check_objective(objective)
         self.horizon, self.runs, self.objective = horizon, runs, objective
 
     def init(self, problem: Problem, theta: Any, *, key: PRNGKeyArray) -> tuple[()]:
-        """Nothing goes on from one estimate to the next."""
+        """Nothing: every estimate starts new runs."""
         return ()
 
     def estimate(
         self, problem: Problem, theta: Any, runs: tuple[()], *, key: PRNGKeyArray
     ) -> tuple[Estimate, tuple[()]]:
-        """Unroll from the beginning, and differentiate."""
+        """Unroll from new states, and differentiate."""
 
         def objective(theta: Any, key: PRNGKeyArray) -> tuple[Array, Array]:
             first, rest = jax.random.split(key)
@@ -247,7 +245,7 @@ class FullUnroll(Estimator):
 
 
 def _mean_of_finite(losses: Float[Array, " runs"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """The mean of those that are finite, NaN if none is; and their number, at least 1."""
+    """The mean of the finite losses, NaN if there are none; and their number, at least 1."""
     finite = jnp.isfinite(losses)
     counted = jnp.maximum(jnp.sum(finite), 1).astype(losses.dtype)
     mean = jnp.sum(jnp.where(finite, losses, 0)) / counted
@@ -260,6 +258,6 @@ def _check_objective(objective: str) -> None:
 
 
 def _normal_like(tree: Any, key: PRNGKeyArray, deviation: float) -> Any:
-    """Normal numbers in the shape of a tree, drawn at once: compiling a generator takes long."""
+    """Draw a tree of normal numbers at once, because a generator takes long to compile."""
     flat, unflatten = ravel_pytree(tree)
     return unflatten(deviation * jax.random.normal(key, flat.shape, flat.dtype))

@@ -1,4 +1,4 @@
-"""What is unrolled: an inner problem whose steps depend on θ."""
+"""Inner problems, whose steps depend on θ."""
 
 from abc import abstractmethod
 from typing import Any
@@ -13,38 +13,42 @@ from ._task import Task
 
 
 class Problem(eqx.Module):
-    """A process with a state and a loss at every step, both depending on θ.
+    """A process to unroll: a state and a loss at every step, both depending on θ.
 
-    Arrays it needs are its fields, so that they are passed to compiled functions.
+    Arrays that it needs must be fields, so that they are arguments of compiled functions.
     """
 
     @abstractmethod
     def init(self, theta: Any, *, key: PRNGKeyArray) -> PyTree:
-        """A first state."""
+        """The initial state."""
 
     def draw(self, *, key: PRNGKeyArray) -> PyTree:
-        """What a step is given by chance: by default its key.
+        """Draw the random inputs of a step, such as a batch; by default its key.
 
-        The steps of a window are drawn at once, which is faster than one by one.
+        All steps of a window are drawn together, which is faster than one by one.
         """
         return key
 
     @abstractmethod
     def step(self, theta: Any, state: PyTree, drawn: PyTree) -> tuple[PyTree, Float[Array, ""]]:
-        """The next state, and the loss on the way there."""
+        """The next state, and the loss of the step."""
 
 
 class InnerTraining(Problem):
-    """Training a network of a task with a learned optimizer.
+    """Train a network on a task with a learned optimizer.
 
     The loss of a step is the training loss before its update.
+
+    Attributes:
+        data: the task's training data.
+        task: the task.
     """
 
     data: PyTree
     task: Task = eqx.field(static=True)
 
     def init(self, theta: Theta, *, key: PRNGKeyArray) -> PyTree:
-        """A fresh network."""
+        """A new network and the optimizer's state."""
         params = self.task.init(key=key)
         return params, learned_optimizer(theta).init(params)
 

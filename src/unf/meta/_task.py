@@ -31,9 +31,9 @@ class Task(ABC):
 
     name: ClassVar[str]
     horizon: ClassVar[int] = 2000
-    """Training steps in the paper."""
+    """The number of training steps in the paper."""
     spatial: ClassVar[tuple[str, ...]] = ()
-    """Names of fixed axes that are windows of filters."""
+    """The names of fixed axes that are filter windows."""
 
     @abstractmethod
     def init(self, *, key: PRNGKeyArray) -> PyTree:

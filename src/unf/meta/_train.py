@@ -1,4 +1,4 @@
-"""Meta-training: estimates and meta-updates, many to one call of one compiled function."""
+"""Meta-training: many estimates and meta-updates in one call of a compiled function."""
 
 from typing import Any, NamedTuple
 
@@ -15,13 +15,13 @@ from ._problem import Problem
 
 
 class MetaState(NamedTuple):
-    """Where meta-training is; with the seed, all that is needed to go on.
+    """The state of meta-training; with the seed, all that is needed to continue.
 
     Attributes:
-        theta: what is learned, a tree of arrays.
-        memory: of the meta-optimizer.
-        runs: of the estimator.
-        step: meta-updates so far.
+        theta: the meta-learned parameters, a tree of arrays.
+        memory: the state of the meta-optimizer.
+        runs: the state of the estimator.
+        step: the number of meta-updates so far.
     """
 
     theta: Any
@@ -31,7 +31,7 @@ class MetaState(NamedTuple):
 
 
 class Metrics(NamedTuple):
-    """Of each meta-step: the inner training loss, the gradient's norm, runs that were lost."""
+    """For each meta-step: the inner training loss, the gradient's norm, the number of lost runs."""
 
     loss: Float[Array, " steps"]
     gradient_norm: Float[Array, " steps"]
@@ -48,44 +48,46 @@ def begin(
 ) -> MetaState:
     """The state before the first meta-step.
 
-    The key is for the runs' first states, and not the one that `advance` is given.
+    The key draws the initial states of the runs; `advance` needs another one.
     """
     runs = eqx.filter_jit(estimator.init)(problem, theta, key=key)
     return MetaState(theta, optimizer.init(theta), runs, jnp.zeros((), jnp.int32))
 
 
-def spread(state: MetaState, problem: Problem, estimator: Estimator) -> tuple[MetaState, Problem]:
-    """Put pairs of runs on all devices of all processes, evenly, and everything else on each.
+def shard(state: MetaState, problem: Problem, estimator: Estimator) -> tuple[MetaState, Problem]:
+    """Shard pairs of runs across all devices of all processes, and replicate everything else.
 
     Raises:
-        UnevenError: if there are more processes than pairs can be spread over.
+        UnevenError: if the pairs cannot be sharded evenly across the processes.
     """
     if not isinstance(estimator, EvolutionStrategies):
         if jax.process_count() > 1:
-            raise UnevenError("unrolls run in one process; choose another estimator")
+            raise UnevenError("full unrolls run in one process; choose another estimator")
         return state, problem
     connect(even_mesh(estimator.pairs, "pairs"))
-    everywhere, pairs = _shardings(estimator)
+    replicated, sharded = _shardings(estimator)
     data, rest = eqx.partition(problem, eqx.is_array)
-    placed = put(state._replace(runs=None), everywhere)
-    problem = eqx.combine(put(data, everywhere), rest)
-    return placed._replace(runs=put(state.runs, pairs)), problem
+    placed = put(state._replace(runs=None), replicated)
+    problem = eqx.combine(put(data, replicated), rest)
+    return placed._replace(runs=put(state.runs, sharded)), problem
 
 
 def _shardings(estimator: EvolutionStrategies) -> tuple[NamedSharding, NamedSharding]:
-    """The same on all devices, and cut by pairs."""
+    """The shardings of replicated arrays, and of arrays sharded by pairs."""
     mesh = even_mesh(estimator.pairs, "pairs")
     return NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("pairs"))
 
 
-def _kept(state: MetaState, metrics: Metrics, estimator: Estimator) -> tuple[MetaState, Metrics]:
-    """As `spread` left it, so that every process can read what is the same everywhere."""
+def _keep_sharded(
+    state: MetaState, metrics: Metrics, estimator: Estimator
+) -> tuple[MetaState, Metrics]:
+    """Keep the shardings of `shard`, so that every process can read replicated arrays."""
     if not isinstance(estimator, EvolutionStrategies):
         return state, metrics
     keep = jax.lax.with_sharding_constraint
-    everywhere, pairs = _shardings(estimator)
-    same, metrics = keep((state._replace(runs=None), metrics), everywhere)
-    return same._replace(runs=keep(state.runs, pairs)), metrics
+    replicated, sharded = _shardings(estimator)
+    same, metrics = keep((state._replace(runs=None), metrics), replicated)
+    return same._replace(runs=keep(state.runs, sharded)), metrics
 
 
 @eqx.filter_jit
@@ -99,16 +101,16 @@ def advance(
     key: PRNGKeyArray,
     at_most: int,
 ) -> tuple[MetaState, Metrics]:
-    """Make `count` meta-steps, in one go; estimates that are not finite change nothing.
+    """Make `count` meta-steps in one call; estimates that are not finite change nothing.
 
     Args:
-        problem: what is unrolled.
-        estimator: how gradients are estimated.
-        update: of the meta-optimizer.
-        state: where to go on from.
-        count: how many meta-steps.
-        key: the seed's; each step draws from it by its number.
-        at_most: the largest `count` this is compiled for, and the length of the metrics.
+        problem: the problem to unroll.
+        estimator: estimates gradients.
+        update: the update function of the meta-optimizer.
+        state: the state to continue from.
+        count: the number of meta-steps.
+        key: the same in every call; each step folds its number into it.
+        at_most: the largest `count` to compile for, and the length of the metrics.
     """
     empty = Metrics(*(jnp.zeros(at_most, dtype) for dtype in (jnp.float32, jnp.float32, jnp.int32)))
 
@@ -133,4 +135,4 @@ def advance(
         return MetaState(theta, memory, runs, state.step + 1), metrics
 
     state, metrics = jax.lax.fori_loop(0, count, body, (state, empty))
-    return _kept(state, metrics, estimator)
+    return _keep_sharded(state, metrics, estimator)

@@ -1,150 +1,104 @@
-"""Saving and loading models: one safetensors file with a JSON description in its header.
+"""Saving and loading models.
 
-Nothing that is loaded can run code. The description holds the kind of model, the arguments it
-was made with and its weight spaces; loading checks it against the arrays, and against the
-caller's own weight space if one is given.
+The header of a file holds the function that made the model, its arguments and its weight spaces.
+Loading checks them against the arrays, and against the caller's weight space if one is given.
 """
 
 import os
-from collections.abc import Mapping
-from math import prod
 from typing import Any
 
 import equinox as eqx
 import jax
 
-from .._arrays import fill, read_arrays, write_arrays
-from ..basis import Plan, make_plan
-from ..nn import coefficient_shapes
+from .._persistence import FORMAT, Arrays, read_tree, write_arrays
+from ..nn._pointwise import check_leaves
 from ..spec import SpecError, WeightSpace
-from ._deepset import InvariantDeepSet
-from ._statnn import StatNN
-from ._unf import UNF, InvariantUNF
+from ._invariant import Invariant, InvariantDeepSet, InvariantUNF, StatNN
+from ._unf import UNF
 
-FORMAT = 1
-_KINDS = {kind.__name__: kind for kind in (UNF, InvariantUNF, InvariantDeepSet, StatNN)}
+_MAKERS = {make.__name__: make for make in (UNF, InvariantUNF, InvariantDeepSet, StatNN)}
 
 
-def save_model(path: str | os.PathLike, model: Any) -> None:
-    """Write a model of this package to a safetensors file, whole or not at all.
+def save_model(path: str | os.PathLike, model: eqx.Module) -> None:
+    """Write a model to a safetensors file, atomically.
 
     Raises:
-        ValueError: if the model is of another kind, or has an activation without a name.
+        ValueError: if the model was not made by `UNF`, `InvariantUNF`, `InvariantDeepSet` or
+            `StatNN`, its structure was changed afterwards, or its activation has no name.
     """
-    kind = type(model).__name__
-    if _KINDS.get(kind) is not type(model):
-        raise ValueError(f"cannot save a {kind}; expected one of {list(_KINDS)}")
-    config = model.config()
-    if not isinstance(config["activation"], str):
+    kind, arguments = getattr(model, "made_by", None) or (None, ())
+    config = {name: value for name, value in arguments if not isinstance(value, WeightSpace)}
+    spaces = {name: x.to_json() for name, x in arguments if isinstance(x, WeightSpace)}
+    if callable(config.get("activation")):
         raise ValueError(
-            f"cannot save the activation {config['activation']!r}: it is a function. "
-            "Pass its name in jax.nn, e.g. activation='relu'."
+            f"cannot save the activation {config['activation']!r}; expected a function of jax.nn, "
+            "e.g. activation='relu'"
         )
-    description = {"format": FORMAT, "kind": kind, "config": config, "space": model.space.to_json()}
-    if isinstance(model, UNF) and model.out_space != model.space:
-        description["out_space"] = model.out_space.to_json()
+    description = {"what": "model", "format": FORMAT, "kind": kind, "config": config, **spaces}
+    if kind is None or jax.tree.structure(model) != jax.tree.structure(_shapes(description)):
+        raise ValueError(
+            f"cannot save this {type(model).__name__}; expected a model as one of "
+            f"{list(_MAKERS)} makes it"
+        )
     write_arrays(path, model, description)
 
 
-def load_model(
-    path: str | os.PathLike, *, space: WeightSpace | None = None
-) -> UNF | InvariantUNF | InvariantDeepSet | StatNN:
+def load_model(path: str | os.PathLike, *, space: WeightSpace | None = None) -> UNF | Invariant:
     """Read a model that `save_model` wrote.
 
     Args:
         path: the file.
-        space: the weight space the model shall work on, checked against the file's.
+        space: the weight space that the model must have, if given.
 
     Raises:
-        ValueError: if the file is not such a model, or damaged.
-        SpecError: if `space` is not the one the model was made for.
+        ValueError: if the file is not a model, or is damaged.
+        SpecError: if the model has another weight space than `space`.
     """
-    description, arrays = read_arrays(path)
-    skeleton = _skeleton(description, arrays, path)
+    model = read_tree(path, "model", _build, _upgrade)
     if space is not None:
-        check_space(space, skeleton.space)
-    return fill(skeleton, arrays, path)
+        check_space(space, model.space)
+    return model
 
 
-def _skeleton(description: dict[str, Any], arrays: Mapping[str, Any], path: Any) -> Any:
-    """The model's structure, with shapes in place of arrays."""
-    if description.get("format") != FORMAT:
-        raise ValueError(
-            f"{path}: format {description.get('format')}; this version of unf reads {FORMAT}"
-        )
-    kind = _KINDS.get(str(description.get("kind")))
-    if kind is None:
-        raise ValueError(f"{path}: unknown kind of model {description.get('kind')!r}")
-    try:
-        spaces = {
-            name: WeightSpace.from_json(description.get(name, ""))
-            for name in ("space", "out_space")
-            if name == "space" or name in description
-        }
-        config = {**description["config"], **spaces}
-        config |= {name: tuple(x) for name, x in config.items() if isinstance(x, list)}
-        _check_depth(config, arrays)
-        if kind in (UNF, InvariantUNF):
-            _check_layers(config, arrays)
-        return eqx.filter_eval_shape(kind, **config, key=jax.random.key(0))
-    except Exception as error:  # what a description has wrong in it can fail in any way
-        raise ValueError(f"{path}: a {kind.__name__} cannot be made from this: {error}") from error
+def _shapes(description: dict[str, Any]) -> Any:
+    return eqx.filter_eval_shape(lambda: _build(description))
 
 
-def _check_depth(config: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-    for name in ("num_layers", "mlp_layers"):
-        if config.get(name, 1) > len(arrays):
-            raise ValueError(f"{name} is {config[name]}, but the file has {len(arrays)} arrays")
+def _build(description: dict[str, Any]) -> Any:
+    make = _MAKERS.get(str(description["kind"]))
+    if make is None:
+        raise ValueError(f"unknown kind of model {description['kind']!r}")
+    config = {k: tuple(x) if isinstance(x, list) else x for k, x in description["config"].items()}
+    for name in ("space", "out_space"):
+        if name in description:
+            config[name] = WeightSpace.from_json(description[name])
+    return make(**config, key=jax.random.key(0))
 
 
-def _check_layers(config: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-    space, out_space = config["space"], config.get("out_space", config["space"])
-    minimal, between = config["minimal"], config["hidden_channels"]
-    out_channels = config.get("out_channels", between)
-    if config["num_layers"] == 1:
-        channels = config["in_channels"], out_channels
-    else:
-        channels = between, out_channels
-        plan = make_plan(space, minimal=minimal)
-        check_layer(plan, config["in_channels"], between, arrays)
-    check_layer(make_plan(space, out_space, minimal=minimal), *channels, arrays)
-
-
-def check_layer(plan: Plan, in_channels: int, out_channels: int, arrays: Mapping[str, Any]) -> None:
-    """Compare a layer's size with the arrays of its file, before anything is made of that size.
-
-    Raises:
-        ValueError: if the file has fewer arrays or numbers than the layer, or it has no channels.
-    """
-    if min(in_channels, out_channels) < 1:
-        raise ValueError(f"a layer from {in_channels} to {out_channels} channels")
-    shapes = coefficient_shapes(plan, in_channels, out_channels).values()
-    needed, held = sum(map(prod, shapes)), sum(x.size for x in arrays.values())
-    if needed > held or len(shapes) > len(arrays):
-        raise ValueError(
-            f"a layer has {needed} coefficients in {len(shapes)} arrays, but the file {held} "
-            f"numbers in {len(arrays)}"
-        )
+def _upgrade(description: dict[str, Any], arrays: Arrays) -> Arrays:
+    """Rename the arrays of a file of format 1."""
+    names = {".scale": ".module.weight", ".shift": ".module.bias"}  # of normalizations
+    if description.get("kind") == "InvariantDeepSet":
+        names[".layers"] = ".backbone.layers"
+    renamed = {}
+    for name, array in arrays.items():
+        for old, new in names.items():
+            name = name if name.startswith(".head") else name.replace(old, new)
+        renamed[name] = array
+    return renamed
 
 
 def check_space(given: WeightSpace, stored: WeightSpace) -> None:
-    """Compare the weight space something was made for with another.
+    """Check that a weight space is the one that a model or an optimizer was made for.
 
     Raises:
         SpecError: naming the first leaf that differs.
     """
-    ours = {leaf.path: (str(leaf), leaf.shape) for leaf in given.leaves}
-    theirs = {leaf.path: (str(leaf), leaf.shape) for leaf in stored.leaves}
-    for path in dict.fromkeys([*theirs, *ours]):
-        if ours.get(path) != theirs.get(path):
-            raise SpecError(
-                "the model was made for another weight space",
-                path=path,
-                expected="no such leaf"
-                if path not in theirs
-                else '"{}", shape {}'.format(*theirs[path]),
-                got="no such leaf" if path not in ours else '"{}", shape {}'.format(*ours[path]),
-                remedy="use it on weights of the network it was made for, or make one for these",
-            )
+    found, expected = (
+        {leaf.path: f'"{leaf}", shape {leaf.shape}' for leaf in space.leaves}
+        for space in (given, stored)
+    )
+    remedy = "use it on weights of the network it was made for, or make one for these"
+    check_leaves(found, expected, "made for another weight space", remedy)
     if given != stored:
-        raise SpecError("the model was made for another weight space: the containers differ")
+        raise SpecError("made for another weight space: the containers differ", remedy=remedy)

@@ -1,25 +1,19 @@
 """Layers on weight spaces, as Equinox modules and as plain functions."""
 
-from ._deepset import DeepSetLinear, PointwiseLinear
-from ._functional import Coefficients, apply, coefficient_shapes
+from ._functional import apply, coefficient_shapes
 from ._linear import NFNLinear, UNFLinear, init_coefficients, pointwise_coefficients
-from ._pointwise import Activation, ChannelNorm, Dropout, resolve_activation, stack_channels
-from ._pool import STATISTICS, InvariantPool
+from ._pointwise import DeepSetLinear, Pointwise, stack_channels
+from ._pool import InvariantPool
 from ._position import PositionalEncoding
 from ._product import MatrixProducts
-from ._spread import leaf_shardings, spread
+from ._sharding import leaf_shardings, shard
 
 __all__ = [
-    "STATISTICS",
-    "Activation",
-    "ChannelNorm",
-    "Coefficients",
     "DeepSetLinear",
-    "Dropout",
     "InvariantPool",
     "MatrixProducts",
     "NFNLinear",
-    "PointwiseLinear",
+    "Pointwise",
     "PositionalEncoding",
     "UNFLinear",
     "apply",
@@ -27,7 +21,6 @@ __all__ = [
     "init_coefficients",
     "leaf_shardings",
     "pointwise_coefficients",
-    "resolve_activation",
-    "spread",
+    "shard",
     "stack_channels",
 ]

@@ -1,8 +1,9 @@
 """Reading and writing diagonals, cheaply in both directions of differentiation.
 
-There are two ways to read a diagonal and two to write one. Values are computed the first way;
-tangents the second, which is as right and whose transpose, a gradient, is the other's first way.
-Left alone, a gradient would read or store arrays of full size.
+There are two ways to read a diagonal and two ways to write one. Values are computed the first way
+and tangents the second way: the result is the same, and the transpose of the second way, which
+computes gradients, is the first way of the opposite operation. Without this, a gradient would
+read or store arrays of full size.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from jaxtyping import Array
 
 
 def _with_tangent(value: Callable, tangent: Callable) -> Callable:
-    """`value`, a linear function, which is differentiated as `tangent`, the same function."""
+    """The linear function `value`, differentiated as `tangent`, another way to compute it."""
     function = jax.custom_jvp(value, nondiff_argnums=(1, 2))
     function.defjvp(lambda i, j, x, t: (value(x[0], i, j), tangent(t[0], i, j)))
     return function

@@ -2,11 +2,12 @@
 
     X_f = reductions of the input,  Y_t = Σ_f X_f K_ft per core,  output = Σ_t embedding of Y_t
 
-which is eq. 30 summed over all pairs of leaves, with each reduction computed once, each core
-one matrix product and nothing of output size built but the output.
+This is eq. 30 summed over all pairs of leaves. Each reduction is computed once, each core is one
+matrix product, and the output is the only array of its size.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -20,7 +21,7 @@ from ..basis._plan import Stack, views_used
 from ..basis._views import Step, constant_view
 from ..spec import SpecError, WeightSpace
 from ._diagonal import place_diagonal, take_diagonal
-from ._spread import fold, unfold
+from ._sharding import fold, unfold
 
 Coefficients = dict[str, Float[Array, "rows columns"]]
 
@@ -42,10 +43,10 @@ def apply(
             fixed index and input channel, and a column for each target, block, fixed index
             and output channel (`coefficient_shapes`).
         x: features in the plan's input space, one trailing channel axis.
-        bias: for each output leaf, what is added to its channels.
-        mesh: devices over which inputs and outputs are spread as `leaf_shardings` says. Under
-            `jax.jit`, no device then holds more of a leaf than its part, however `x` was cut.
-        axis: the mesh's axis to spread leaves over; by default all of its axes together.
+        bias: what to add to the channels of each output leaf.
+        mesh: devices across which inputs and outputs are sharded as in `leaf_shardings`. No
+            device then holds more of a leaf than its shard, however `x` was sharded.
+        axis: the mesh axis to shard leaves along; by default all of its axes together.
 
     Returns:
         Features in the plan's output space.
@@ -55,11 +56,25 @@ def apply(
     """
     leaves = plan.in_space.flatten(x, channels=True)
     in_channels = _common_channels(plan.in_space, leaves)
-    out_channels = check_coefficients(plan, coefficients, in_channels)
+    _check_coefficients(plan, coefficients, in_channels)
+    out = _apply(plan, mesh, axis, dict(coefficients), leaves, bias)
+    return plan.out_space.unflatten(out)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2), inline=True)
+def _apply(
+    plan: Plan,
+    mesh: Mesh | None,
+    axis: str | None,
+    coefficients: Coefficients,
+    leaves: list[Array],
+    bias: Array | None,
+) -> list[Array]:
+    """Reduce, mix, embed: compiled as one function, or inlined into one that is being traced."""
     features = _reduce(plan, fold(plan.in_space, leaves, mesh, axis))
-    contributions = _mix(plan, coefficients, features, out_channels)
-    blocks = _embed(plan, contributions, bias, out_channels)
-    return plan.out_space.unflatten(unfold(plan.out_space, blocks, mesh, axis))
+    contributions = _mix(plan, coefficients, features)
+    blocks = _embed(plan, contributions, bias)
+    return unfold(plan.out_space, blocks, mesh, axis)
 
 
 def coefficient_shapes(
@@ -77,12 +92,12 @@ def coefficient_shapes(
     }
 
 
-def check_coefficients(plan: Plan, coefficients: Mapping[str, Any], in_channels: int) -> int:
-    """The number of output channels, after checking the matrices' names and shapes."""
+def _check_coefficients(plan: Plan, coefficients: Mapping[str, Any], in_channels: int) -> None:
+    """Check the names and shapes of the matrices."""
     cores = {core.name for core in plan.cores}
     if set(coefficients) != cores:
         raise SpecError(
-            "coefficients for other cores than the plan's",
+            "the coefficients belong to another plan",
             expected=sorted(cores),
             got=sorted(coefficients),
         )
@@ -93,7 +108,7 @@ def check_coefficients(plan: Plan, coefficients: Mapping[str, Any], in_channels:
         if not rest and made_for != in_channels:
             raise SpecError(
                 "features with the wrong number of channels",
-                expected=f"{made_for}, which the layer was made for",
+                expected=f"{made_for}, as the layer has in_channels",
                 got=in_channels,
                 remedy=f"make the layer with in_channels={in_channels}, or stack {made_for} trees: "
                 "unf.nn.stack_channels(weights, gradients, ...)",
@@ -107,7 +122,6 @@ def check_coefficients(plan: Plan, coefficients: Mapping[str, Any], in_channels:
                 got=got,
                 remedy="make them with unf.nn.init_coefficients",
             )
-    return out_channels
 
 
 def _common_channels(space: WeightSpace, leaves: Sequence[Any]) -> int:
@@ -127,7 +141,7 @@ def _common_channels(space: WeightSpace, leaves: Sequence[Any]) -> int:
 
 
 def _reduce(plan: Plan, blocks: Sequence[Array]) -> dict[tuple[int, View], Array]:
-    """Every feature of every stack, each from the cheapest finer one."""
+    """Compute every feature of every stack, each from the cheapest finer one."""
     features = {}
     for index, views in views_used(plan, "in").items():
         stack = plan.in_stacks[index]
@@ -143,7 +157,7 @@ def _whole(stack: Stack) -> View:
 
 
 def _gather(stack: Stack, blocks: Sequence[Array]) -> Array:
-    """The stack's blocks side by side along channels."""
+    """Concatenate the stack's blocks along channels."""
     parts = []
     for block, order in zip(stack.blocks, stack.orders, strict=True):
         parts.append(_transpose(blocks[block], [order[i] for i in stack.axis_order]))
@@ -172,19 +186,19 @@ def _mix(
     plan: Plan,
     coefficients: Mapping[str, Array],
     features: Mapping[tuple[int, View], Array],
-    out_channels: int,
 ) -> dict[tuple[int, View], Array]:
-    """One product per core; its columns, cut into targets."""
+    """Multiply once per core, and split the columns into targets."""
     contributions = {}
     for core in plan.cores:
         matrix = coefficients[core.name]
+        stacks = [plan.out_stacks[target.stack] for target in core.targets]
+        out_channels = matrix.shape[1] // sum(stack.width for stack in stacks)
         if core.allowed is not None:
             matrix = matrix * jnp.asarray(_mask(plan, core, matrix.shape), matrix.dtype)
         held = plan.axis_order(core)
         mixed = _mix_core(plan, core, held, matrix, features)
         start = 0
-        for target in core.targets:
-            stack = plan.out_stacks[target.stack]
+        for target, stack in zip(core.targets, stacks, strict=True):
             stop = start + stack.width * out_channels
             part = jax.lax.slice_in_dim(mixed, start, stop, axis=-1)
             positions = [target.view.kept.index(group) for group in stack.axes(target.view)]
@@ -202,7 +216,7 @@ def _mix_core(
     matrix: Array,
     features: Mapping[tuple[int, View], Array],
 ) -> Array:
-    """The core's features times its matrix, axes in the order `held`."""
+    """Multiply the core's features by its matrix; axes are in the order `held`."""
     arrays = []
     for feature in core.features:
         axes = plan.in_stacks[feature.stack].axes(feature.view)
@@ -214,7 +228,7 @@ def _mix_core(
     if len(orders) == 1:
         return joined @ matrix
     matrices = matrix.reshape(len(orders), rows, columns)
-    if jax.default_backend() == "cpu":  # wide arrays cost more than further products
+    if jax.default_backend() == "cpu":  # wide arrays cost more than more products
         mixed = [_transpose(joined, order) @ matrices[i] for i, order in enumerate(orders)]
         return sum(mixed[1:], start=mixed[0])
     if rows < columns:  # one product; transpose whichever side is smaller
@@ -227,7 +241,7 @@ def _mix_core(
 
 
 def _mask(plan: Plan, core: Core, shape: tuple[int, ...]) -> np.ndarray:
-    """The entries of a core's matrix that are terms."""
+    """A mask of the entries of a core's matrix that are terms."""
     allowed = np.array(core.allowed)
     in_widths = np.array([plan.in_stacks[f.stack].width for f in core.features])
     out_widths = np.array([plan.out_stacks[t.stack].width for t in core.targets])
@@ -241,23 +255,20 @@ def _mask(plan: Plan, core: Core, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _embed(
-    plan: Plan,
-    contributions: Mapping[tuple[int, View], Array],
-    bias: Array | None,
-    out_channels: int,
+    plan: Plan, contributions: Mapping[tuple[int, View], Array], bias: Array | None
 ) -> list[Array]:
-    """The output's blocks: all targets added up, coarse ones into finer ones."""
+    """Add up all targets, coarse ones into finer ones, to the blocks of the output."""
     blocks: dict[int, Array] = {}
+    biases = None if bias is None else _stack_biases(plan, bias)
     for index, views in views_used(plan, "out").items():
         stack = plan.out_stacks[index]
         arrays = {v: contributions[index, v] for v in views if (index, v) in contributions}
-        if bias is not None:
-            constant = constant_view(stack.labels)
-            _add(arrays, constant, _stack_bias(plan, stack, bias))
+        if biases is not None:
+            _add(arrays, constant_view(stack.labels), biases[index])
         for view, step in reversed(stack.steps(views)):
             if view in arrays:
                 _add(arrays, step.source, _write(stack, step, arrays[view]))
-        blocks.update(_scatter(stack, arrays[_whole(stack)], out_channels))
+        blocks.update(_scatter(stack, arrays[_whole(stack)]))
     return [block for _, block in sorted(blocks.items())]
 
 
@@ -277,16 +288,19 @@ def _write(stack: Stack, step: Step, coarse: Array) -> Array:
     return place_diagonal(coarse, *sorted(axes.index(group) for group in step.diagonal))
 
 
-def _stack_bias(plan: Plan, stack: Stack, bias: Array) -> Array:
-    """The bias of each of the stack's channels."""
-    leaves = [plan.out_space.blocks[block].leaf for block in stack.blocks]
-    repeated = np.repeat(leaves, stack.widths)
-    return bias[repeated].reshape(-1)
+def _stack_biases(plan: Plan, bias: Array) -> list[Array]:
+    """For each stack, the bias of its channels."""
+    leaves = [
+        np.repeat([plan.out_space.blocks[i].leaf for i in stack.blocks], stack.widths)
+        for stack in plan.out_stacks
+    ]
+    cuts = np.cumsum([len(part) for part in leaves])[:-1]
+    return [part.reshape(-1) for part in jnp.split(bias[np.concatenate(leaves)], cuts)]
 
 
-def _scatter(stack: Stack, whole: Array, channels: int) -> dict[int, Array]:
+def _scatter(stack: Stack, whole: Array) -> dict[int, Array]:
     """The inverse of `_gather`."""
-    blocks, start = {}, 0
+    blocks, start, channels = {}, 0, whole.shape[-1] // stack.width
     for block, order, width in zip(stack.blocks, stack.orders, stack.widths, strict=True):
         stop = start + width * channels
         part = jax.lax.slice_in_dim(whole, start, stop, axis=-1)

@@ -1,19 +1,25 @@
 """The equivariant linear layer of the paper, and its special case for filters."""
 
+from collections.abc import Sequence
+from math import prod, sqrt
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.random import threefry_2x32
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree, UInt32
 
 from .._html import in_brief, repr_html
-from ..basis import CostReport, Plan, cost_report, make_plan, terms
+from ..basis import CostReport, Plan, cost_report, make_plan
 from ..basis._cost import core_parameters
 from ..spec import WeightSpace
 from ._functional import Coefficients, apply, coefficient_shapes
+
+_ROWS, _COLUMNS = 128, 1024
+"""How many random numbers are drawn at a time."""
 
 
 def init_coefficients(
@@ -24,27 +30,76 @@ def init_coefficients(
     key: PRNGKeyArray,
     dtype: Any = jnp.float32,
 ) -> Coefficients:
-    """Random coefficients, N(0, 1/fan-in): one per term into that output and number it reads.
+    """Draw random coefficients from N(0, 1/fan-in).
 
-    A term reads the input's channels, at each index of its fixed axes.
+    The fan-in of an output is the number of values its terms read: the input's channels, at each
+    index of the fixed axes.
     """
-    fan_in = _fan_in(plan) * in_channels
     shapes = coefficient_shapes(plan, in_channels, out_channels)
-    keys = jax.random.split(key, max(len(shapes), 1))
+    fan_in, drawn = _fan_in(plan) * in_channels, _normals(key, [prod(x) for x in shapes.values()])
     coefficients = {}
-    for core, subkey in zip(plan.cores, keys, strict=False):
-        scale = np.concatenate(
-            [
-                np.repeat(
-                    1 / np.sqrt(fan_in[list(stack.blocks)]), np.array(stack.widths) * out_channels
-                )
-                for stack in (plan.out_stacks[target.stack] for target in core.targets)
-            ]
-        )
-        shape = shapes[core.name]
-        values = jax.random.normal(subkey, shape, dtype)
-        coefficients[core.name] = values * jnp.broadcast_to(jnp.asarray(scale, dtype), shape)
+    for core, values in zip(plan.cores, drawn, strict=True):
+        stacks = [plan.out_stacks[target.stack] for target in core.targets]
+        scales = [1 / sqrt(fan_in[stack.blocks[0]]) for stack in stacks]  # one for all blocks
+        scale = np.repeat(scales, [stack.width * out_channels for stack in stacks])
+        values = values.reshape(shapes[core.name]) * scale.astype(np.float32)[None]
+        coefficients[core.name] = jnp.asarray(values, dtype)
     return coefficients
+
+
+def _normals(key: PRNGKeyArray, sizes: Sequence[int]) -> list[Any]:
+    """The numbers of `jax.random.normal(k, (size,))` for each size and part `k` of a split key.
+
+    A generator takes long to compile, so one draws all numbers, in rows; each size takes as many
+    rows as it needs. Outside of `jax.jit`, a fixed number of rows is drawn at a time, so that it
+    is compiled only once, and the rows are split on the host.
+    """
+    if not sizes:
+        return []
+    counts = [-(-size // _COLUMNS) for size in sizes]
+    owners = np.repeat(np.arange(len(sizes)), counts).astype(np.uint32)
+    first = np.concatenate([np.arange(n) * _COLUMNS for n in counts]).astype(np.uint32)
+    if "threefry2x32" not in str(jax.random.key_impl(key)):
+        flat = jax.random.normal(key, (len(owners) * _COLUMNS,), jnp.float32)
+    elif isinstance(key, jax.core.Tracer):
+        flat = _draw_rows(jax.random.key_data(key), owners, first).reshape(-1)
+    else:
+        padding = (0, -len(owners) % _ROWS)
+        pieces = zip(*(np.pad(x, padding).reshape(-1, _ROWS) for x in (owners, first)), strict=True)
+        data = jax.random.key_data(key)
+        flat = np.concatenate([_draw_rows(data, *piece) for piece in pieces]).reshape(-1)
+    starts = np.cumsum([0, *counts[:-1]]) * _COLUMNS
+    return [flat[start : start + size] for start, size in zip(starts, sizes, strict=True)]
+
+
+@jax.jit
+def _draw_rows(
+    key: UInt32[Array, "2"], owners: UInt32[Any, " rows"], first: UInt32[Any, " rows"]
+) -> Float[Array, "rows columns"]:
+    """What `jax.random.normal` draws with part `owners` of a key, from number `first` on."""
+
+    def draw_bits(owner: Array, start: Array) -> Array:
+        part = threefry_2x32(key, jnp.stack([jnp.zeros_like(owner), owner]))
+        count = start + jnp.arange(_COLUMNS, dtype=jnp.uint32)
+        bits = threefry_2x32(part, jnp.concatenate([jnp.zeros_like(count), count]))
+        return bits[:_COLUMNS] ^ bits[_COLUMNS:]
+
+    bits = jax.vmap(draw_bits)(owners, first)
+    uniform = jax.lax.bitcast_convert_type((bits >> 9) | np.uint32(0x3F800000), jnp.float32) - 1
+    least = np.nextafter(np.float32(-1), np.float32(0))
+    uniform = jnp.maximum(least, uniform * (np.float32(1) - least) + least)
+    return np.float32(sqrt(2)) * jax.lax.erf_inv(uniform)
+
+
+def _fan_in(plan: Plan) -> np.ndarray:
+    """For each output block, the rows of all matrices that reach it, per channel."""
+    fan_in = np.zeros(len(plan.out_space.blocks))
+    for core in plan.cores:
+        sources = np.array([plan.in_stacks[f.stack].width for f in core.features])
+        reaching = sources @ plan.matchings_allowed(core)
+        for target, rows in zip(core.targets, reaching, strict=True):
+            fan_in[list(plan.out_stacks[target.stack].blocks)] += rows
+    return np.maximum(fan_in, 1)
 
 
 def pointwise_coefficients(
@@ -60,17 +115,6 @@ def pointwise_coefficients(
             block = jnp.kron(jnp.eye(term.rows, dtype=weight.dtype), weight)
             coefficients[term.core] = coefficients[term.core].at[rows, columns].set(block)
     return coefficients
-
-
-def _fan_in(plan: Plan) -> np.ndarray:
-    """For each output block, the rows of all matrices that reach it, per channel."""
-    fan_in = np.zeros(len(plan.out_space.blocks))
-    for core in plan.cores:
-        sources = np.array([plan.in_stacks[f.stack].width for f in core.features])
-        reaching = sources @ plan.matchings_allowed(core)
-        for target, rows in zip(core.targets, reaching, strict=True):
-            fan_in[list(plan.out_stacks[target.stack].blocks)] += rows
-    return np.maximum(fan_in, 1)
 
 
 class UNFLinear(eqx.Module):
@@ -108,7 +152,7 @@ class UNFLinear(eqx.Module):
         minimal: bool = False,
         dtype: Any = jnp.float32,
     ):
-        """Make a layer with random coefficients and zero bias.
+        """Initialize a layer with random coefficients and zero bias.
 
         Args:
             space: the weight space of the input.
@@ -118,7 +162,7 @@ class UNFLinear(eqx.Module):
             out_space: the weight space of the output, by default `space`.
             bias: whether to add a bias per output leaf and channel.
             minimal: leave out terms that small axes make linearly dependent.
-            dtype: of coefficients and bias.
+            dtype: dtype of the coefficients and the bias.
         """
         self.plan = make_plan(space, out_space, minimal=minimal)
         for name, size in {"in_channels": in_channels, "out_channels": out_channels}.items():
@@ -136,14 +180,14 @@ class UNFLinear(eqx.Module):
 
         Args:
             x: the features.
-            mesh: devices to spread inputs and outputs over, as in `apply`.
-            axis: the mesh's axis to spread leaves over; by default all of its axes together.
+            mesh: devices to shard inputs and outputs across, as in `apply`.
+            axis: the mesh axis to shard leaves along; by default all of its axes together.
         """
         return apply(self.plan, self.coefficients, x, self.bias, mesh=mesh, axis=axis)
 
     @property
     def num_parameters(self) -> int:
-        """Coefficients of all terms, and biases."""
+        """The number of coefficients of all terms, and of biases."""
         coefficients = sum(
             core_parameters(self.plan, core, self.in_channels, self.out_channels)
             for core in self.plan.cores
@@ -151,7 +195,7 @@ class UNFLinear(eqx.Module):
         return coefficients + (0 if self.bias is None else self.bias.size)
 
     def cost(self, *, batch: int = 1, devices: int = 1) -> CostReport:
-        """What a forward pass costs each device, per core; biases are not counted."""
+        """The cost of a forward pass on each device, per core, without biases."""
         channels = (self.in_channels, self.out_channels)
         return cost_report(self.plan, *channels, batch=batch, devices=devices)
 
@@ -163,53 +207,38 @@ class UNFLinear(eqx.Module):
         )
 
     def __pdoc__(self, **_: Any) -> Any:
+        """How Equinox prints the layer inside a module."""
         return in_brief(self)
 
     def _repr_html_(self) -> str:
+        """How notebooks show the layer."""
         return repr_html(self)
 
 
-class NFNLinear(eqx.Module):
+def NFNLinear(
+    space: WeightSpace,
+    in_channels: int,
+    out_channels: int,
+    *,
+    key: PRNGKeyArray,
+    spatial: tuple[str | int, ...] = (),
+    bias: bool = True,
+    dtype: Any = jnp.float32,
+) -> UNFLinear:
     """The layer of permutation equivariant neural functionals (Zhou et al. 2023, NFN-NP).
 
-    It differs from `UNFLinear` in that the spatial axes of filters are not permuted: their
-    entries are channels, and every pair of positions has coefficients of its own. On the
-    weight space of an MLP the two are the same.
+    It does not permute the spatial axes of filters: their entries are channels, and every pair of
+    positions has its own coefficients. On the weight space of an MLP it is `UNFLinear`.
+
+    Args:
+        space: the weight space of the input and the output.
+        in_channels: channels of the input.
+        out_channels: channels of the output.
+        key: draws the coefficients.
+        spatial: names of spatial axes that `space` permutes, to be fixed here. Axes that are
+            fixed in `space` need not be named.
+        bias: whether to add a bias per leaf and channel.
+        dtype: dtype of the coefficients and the bias.
     """
-
-    linear: UNFLinear
-
-    def __init__(
-        self,
-        space: WeightSpace,
-        in_channels: int,
-        out_channels: int,
-        *,
-        key: PRNGKeyArray,
-        spatial: tuple[str | int, ...] = (),
-        bias: bool = True,
-        dtype: Any = jnp.float32,
-    ):
-        """Make a layer.
-
-        Args:
-            space: the weight space of input and output.
-            in_channels: channels of the input.
-            out_channels: channels of the output.
-            key: draws the coefficients.
-            spatial: names of spatial axes that `space` permutes, to be fixed here. Axes
-                that are fixed in `space` already need not be named.
-            bias: whether to add a bias per leaf and channel.
-            dtype: of coefficients and bias.
-        """
-        fixed = space.fix(*spatial) if spatial else space
-        self.linear = UNFLinear(fixed, in_channels, out_channels, key=key, bias=bias, dtype=dtype)
-
-    def __call__(self, x: PyTree) -> PyTree:
-        """Apply to features: a tree like the weights, each leaf with a trailing channel axis."""
-        return self.linear(x)
-
-    @property
-    def num_parameters(self) -> int:
-        """Coefficients of all terms, and biases."""
-        return self.linear.num_parameters
+    fixed = space.fix(*spatial) if spatial else space
+    return UNFLinear(fixed, in_channels, out_channels, key=key, bias=bias, dtype=dtype)

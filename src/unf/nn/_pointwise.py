@@ -1,7 +1,7 @@
-"""What acts at every entry alone: activations, channel normalisation, dropout."""
+"""Layers that need no weight space: they treat every entry of a leaf the same way."""
 
-from collections.abc import Callable
-from types import ModuleType
+from collections.abc import Callable, Mapping
+from math import sqrt
 from typing import Any
 
 import equinox as eqx
@@ -15,7 +15,7 @@ from ..spec._tree import format_path
 
 
 def stack_channels(*trees: PyTree) -> PyTree:
-    """Features from one or more trees of weights: leaves stacked along a new channel axis.
+    """Stack one or more trees of weights into features, along a new channel axis.
 
     >>> import jax.numpy as jnp
     >>> params, gradient = {"w": jnp.ones((3, 4))}, {"w": jnp.zeros((3, 4))}
@@ -23,117 +23,156 @@ def stack_channels(*trees: PyTree) -> PyTree:
     (3, 4, 2)
 
     Raises:
-        SpecError: if the trees have different leaves or shapes, or leaves that are no arrays.
+        SpecError: if the trees differ in leaves or shapes, or a leaf is not an array.
     """
     if not trees:
         raise SpecError("no trees to stack", remedy="call stack_channels(params)")
-    _check_alike(trees)
+    first, *others = (_shapes(tree) for tree in trees)
+    for i, other in enumerate(others, 2):
+        remedy = "stack trees with the same leaves: weights, their gradients, momenta"
+        check_leaves(other, first, f"tree {i} cannot be stacked on the first", remedy)
     return jax.tree.map(lambda *leaves: jnp.stack(leaves, axis=-1), *trees)
 
 
-def _check_alike(trees: tuple[PyTree, ...]) -> None:
-    """Say which is the first leaf that is no array, or that another tree lacks or has larger."""
-    first, *others = (jax.tree_util.tree_flatten_with_path(tree)[0] for tree in trees)
-    shapes = {format_path(path): jnp.shape(_array(leaf, path)) for path, leaf in first}
-    for i, other in enumerate(others, 2):
-        found = {format_path(path): jnp.shape(_array(leaf, path)) for path, leaf in other}
-        for path in dict.fromkeys([*shapes, *found]):
-            if shapes.get(path) != found.get(path):
-                raise SpecError(
-                    "trees that cannot be stacked",
-                    path=path,
-                    expected=f"{_of(shapes, path)}, as in the first tree",
-                    got=f"{_of(found, path)} in tree {i}",
-                    remedy="stack trees with the same leaves: weights, their gradients, momenta",
-                )
+def check_leaves(
+    found: Mapping[str, str], expected: Mapping[str, str], message: str, remedy: str
+) -> None:
+    """Compare descriptions of leaves by path.
+
+    Raises:
+        SpecError: naming the first leaf that is missing, unexpected, different or out of order.
+    """
+    for path in dict.fromkeys([*expected, *found]):
+        if found.get(path) != expected.get(path):
+            sides = [side.get(path, "no such leaf") for side in (expected, found)]
+            raise SpecError(message, path=path, expected=sides[0], got=sides[1], remedy=remedy)
+    if list(found) != list(expected):
+        raise SpecError(message, expected=list(expected), got=f"{list(found)}, another order")
 
 
-def _of(shapes: dict[str, tuple[int, ...]], path: str) -> str:
-    return f"shape {shapes[path]}" if path in shapes else "no such leaf"
-
-
-def _array(leaf: Any, path: Any) -> Any:
-    if isinstance(leaf, jax.Array | np.ndarray | np.generic | float | int):
-        return leaf
-    raise SpecError(
-        "not an array of JAX or NumPy",
-        path=format_path(path),
-        got=type(leaf).__name__,
-        remedy="convert it, e.g. tensor.detach().numpy(); keep only arrays of a module with "
-        "equinox.filter(model, equinox.is_array)",
-    )
-
-
-def resolve_activation(activation: str | Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """An activation from its name in `jax.nn`, or itself."""
-    if callable(activation):
-        return activation
-    found: Any = getattr(jax.nn, activation, None)
-    if found is None or isinstance(found, ModuleType):
-        raise ValueError(
-            f"unknown activation {activation!r}; expected a name in jax.nn, e.g. 'relu'"
-        )
-    return found
-
-
-class Activation(eqx.Module):
-    """A pointwise function of every entry, by its name in `jax.nn` or as a callable."""
-
-    activation: str | Callable[[Array], Array] = eqx.field(static=True)
-
-    def __init__(self, activation: str | Callable[[Array], Array] = "relu"):
-        """Make an activation."""
-        resolve_activation(activation)
-        self.activation = activation
-
-    def __call__(self, x: PyTree) -> PyTree:
-        """Apply to every leaf."""
-        return jax.tree.map(resolve_activation(self.activation), x)
-
-
-class ChannelNorm(eqx.Module):
-    """Normalise the channels of every entry to mean 0 and variance 1, then scale and shift."""
-
-    scale: Float[Array, " channels"]
-    shift: Float[Array, " channels"]
-    epsilon: float = eqx.field(static=True)
-
-    def __init__(self, channels: int, *, epsilon: float = 1e-5):
-        """Make a normalisation with scale 1 and shift 0."""
-        self.scale, self.shift, self.epsilon = jnp.ones(channels), jnp.zeros(channels), epsilon
-
-    def __call__(self, x: PyTree) -> PyTree:
-        """Apply to every entry of every leaf."""
-
-        def normalise(leaf: Array) -> Array:
-            centred = leaf - jnp.mean(leaf, axis=-1, keepdims=True)
-            variance = jnp.mean(jnp.square(centred), axis=-1, keepdims=True)
-            scale, shift = (
-                jnp.broadcast_to(p.astype(leaf.dtype), leaf.shape) for p in (self.scale, self.shift)
+def _shapes(tree: PyTree) -> dict[str, str]:
+    shapes = {}
+    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        if not isinstance(leaf, jax.Array | np.ndarray | np.generic | float | int):
+            raise SpecError(
+                "not a JAX or NumPy array",
+                path=format_path(path),
+                got=type(leaf).__name__,
+                remedy="convert it, e.g. tensor.detach().numpy(); keep only a module's arrays "
+                "with equinox.filter(model, equinox.is_array)",
             )
-            return centred * jax.lax.rsqrt(variance + self.epsilon) * scale + shift
+        shapes[format_path(path)] = f"shape {jnp.shape(leaf)}"
+    return shapes
 
-        return jax.tree.map(normalise, x)
 
+class Pointwise(eqx.Module):
+    """Apply a module to the channels at every entry of every leaf.
 
-class Dropout(eqx.Module):
-    """Set channels of entries to zero at random, and scale up the rest."""
+    The module maps a vector of channels to a vector, as Equinox's own do: `eqx.nn.Linear`,
+    `eqx.nn.LayerNorm`, `eqx.nn.Dropout`, `eqx.nn.MLP`. A function such as `jax.nn.gelu` works too.
+    All entries of all leaves share the module's parameters.
 
-    rate: float = eqx.field(static=True)
+    >>> import equinox as eqx, jax
+    >>> layer = Pointwise(eqx.nn.Linear(2, 5, key=jax.random.key(0)))
+    >>> layer({"w": jax.numpy.ones((3, 4, 2))})["w"].shape
+    (3, 4, 5)
 
-    def __init__(self, rate: float):
-        """Make a dropout that zeroes the fraction `rate`."""
-        if not 0 <= rate < 1:
-            raise ValueError(f"the dropout rate is {rate}; expected 0 <= rate < 1")
-        self.rate = rate
+    Attributes:
+        module: what to apply.
+    """
+
+    module: Callable
 
     def __call__(self, x: PyTree, *, key: PRNGKeyArray | None = None) -> PyTree:
-        """Drop out with `key`; without one, as in evaluation, return the input."""
-        if key is None or self.rate == 0:
-            return x
+        """Apply the module to features with a trailing channel axis.
+
+        Args:
+            x: the features.
+            key: for modules that draw random numbers; every leaf gets its own. `eqx.nn.Dropout`
+                without a key returns its input, as in evaluation.
+        """
         leaves, treedef = jax.tree.flatten(x)
+        keys = [None] * len(leaves) if key is None else jax.random.split(key, len(leaves))
+        return treedef.unflatten([self._lift(*pair) for pair in zip(leaves, keys, strict=True)])
+
+    def _lift(self, leaf: Array, key: PRNGKeyArray | None) -> Array:
+        """Apply the module at every entry of one leaf; at once, where Equinox's module can."""
+        module: Any = self.module
+        if isinstance(module, eqx.nn.Linear):
+            return _affine(leaf, module.weight.T, module.bias)
+        if isinstance(module, eqx.nn.Dropout):
+            return module(leaf, key=key, inference=True if key is None else None)
+        arguments: tuple = (leaf,)
+        if key is not None and isinstance(module, eqx.Module):
+            arguments = (leaf, jax.random.split(key, leaf.shape[:-1]))
+            module = lambda entry, key: self.module(entry, key=key)  # noqa: E731
+        for _ in leaf.shape[:-1]:
+            module = jax.vmap(module)
+        return module(*arguments)
+
+
+class DeepSetLinear(eqx.Module):
+    """The Deep Set layer with pooling (Zaheer et al. 2017, eq. 4): y = xΛ + mean(x)Γ + b.
+
+    All leaves share Λ, Γ and b. The layer is equivariant to every permutation of the entries of a
+    leaf.
+    """
+
+    weight: Float[Array, "in_channels out_channels"]
+    pooled_weight: Float[Array, "in_channels out_channels"]
+    bias: Float[Array, " out_channels"] | None
+    pool: str = eqx.field(static=True)
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        key: PRNGKeyArray,
+        pool: str = "leaf",
+        bias: bool = True,
+        dtype: Any = jnp.float32,
+    ):
+        """Initialize a layer.
+
+        Args:
+            in_channels: channels of the input.
+            out_channels: channels of the output.
+            key: draws the weights, from N(0, 1/(2·in_channels)).
+            pool: the set to average over: the entries of each "leaf", or "all" weights.
+            bias: whether to add a bias.
+            dtype: dtype of the weights.
+        """
+        if pool not in ("leaf", "all"):
+            raise ValueError(f"pool is {pool!r}; expected 'leaf' or 'all'")
+        shape, scale = (in_channels, out_channels), sqrt(2 * in_channels)
+        self.weight, self.pooled_weight = (
+            jax.random.normal(each, shape, dtype) / scale for each in jax.random.split(key)
+        )
+        self.bias = jnp.zeros(out_channels, dtype) if bias else None
+        self.pool = pool
+
+    def __call__(self, x: PyTree) -> PyTree:
+        """Apply to features with a trailing channel axis."""
+        leaves, treedef = jax.tree.flatten(x)
+        means = [jnp.mean(leaf.reshape(-1, leaf.shape[-1]), axis=0) for leaf in leaves]
+        if self.pool == "all":
+            sizes = [leaf.size for leaf in leaves]
+            weighted = [mean * (size / sum(sizes)) for mean, size in zip(means, sizes, strict=True)]
+            means = [jnp.sum(jnp.stack(weighted), axis=0)] * len(leaves)
         out = []
-        for leaf, subkey in zip(leaves, jax.random.split(key, len(leaves)), strict=True):
-            keep = jax.random.bernoulli(subkey, 1 - self.rate, leaf.shape)
-            out.append(jnp.where(keep, leaf / (1 - self.rate), jnp.zeros((), leaf.dtype)))
+        for leaf, mean in zip(leaves, means, strict=True):
+            constant = _affine(mean, self.pooled_weight, self.bias)
+            out.append(_affine(leaf, self.weight, constant))
         return treedef.unflatten(out)
+
+
+def _affine(x: Array, weight: Array, bias: Array | None) -> Array:
+    if x.shape[-1:] != weight.shape[:1]:
+        raise ValueError(
+            f"the layer expects {weight.shape[0]} channels, but the features have "
+            f"{x.shape[-1] if x.ndim else 'none'}; stack that many trees with "
+            "unf.nn.stack_channels"
+        )
+    y = x @ weight
+    return y if bias is None else y + jnp.broadcast_to(bias, y.shape)

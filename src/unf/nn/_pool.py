@@ -1,4 +1,4 @@
-"""From weight-space features to a vector that no permutation changes."""
+"""Pooling weight-space features into a vector that no permutation changes."""
 
 from collections.abc import Callable
 
@@ -9,21 +9,21 @@ from jaxtyping import Array, Float, PyTree
 from ..spec import WeightSpace
 
 _EPSILON = 1e-12
-
-STATISTICS: dict[str, Callable[[Array], Array]] = {
+_REDUCTIONS: dict[str, Callable[[Array], Array]] = {
     "mean": lambda x: jnp.mean(x, axis=0),
     "var": lambda x: jnp.var(x, axis=0),
-    # A leaf of one entry has no spread; the root's slope at zero is infinite.
+    # A leaf with one entry has variance zero, where the slope of the root is infinite.
     "std": lambda x: jnp.sqrt(jnp.var(x, axis=0) + _EPSILON),
     "min": lambda x: jnp.min(x, axis=0),
     "max": lambda x: jnp.max(x, axis=0),
 }
+_QUANTILES = {"q25": 0.25, "median": 0.5, "q75": 0.75}
 
 
 class InvariantPool(eqx.Module):
-    """Statistics of every leaf, side by side (§2, eq. 16).
+    """Concatenate statistics of every leaf (§2, eq. 16).
 
-    The default, the mean over everything, is the paper's pooling with means for sums.
+    The default, the mean over all entries, is the paper's pooling with means instead of sums.
     """
 
     space: WeightSpace = eqx.field(static=True)
@@ -37,32 +37,38 @@ class InvariantPool(eqx.Module):
         statistics: str | tuple[str, ...] = ("mean",),
         keep_fixed: bool = False,
     ):
-        """Make a pooling.
+        """Initialize a pooling layer.
 
         Args:
             space: the weight space of the input.
-            statistics: any of "mean", "var", "std", "min", "max".
-            keep_fixed: pool over permuted axes only, so that every index of the fixed ones
-                gives features of its own, as invariance allows.
+            statistics: any of "mean", "var", "std", "min", "max", "q25", "median", "q75".
+            keep_fixed: pool over permuted axes only, so that every index of the fixed axes has
+                its own features. The result is still invariant.
         """
         statistics = (statistics,) if isinstance(statistics, str) else tuple(statistics)
-        unknown = [name for name in statistics if name not in STATISTICS]
-        if unknown or not statistics:
-            raise ValueError(f"statistics are {statistics}; expected some of {list(STATISTICS)}")
+        known = [*_REDUCTIONS, *_QUANTILES]
+        if not statistics or not set(statistics) <= set(known):
+            raise ValueError(f"statistics are {statistics}; expected some of {known}")
         self.space, self.statistics, self.keep_fixed = space, statistics, keep_fixed
 
     def out_size(self, channels: int) -> int:
         """The length of the result for inputs with that many channels."""
-        groups = [block.width for block in self.space.blocks]
-        return (
-            channels
-            * len(self.statistics)
-            * (sum(groups) if self.keep_fixed else len(self.space.leaves))
-        )
+        leaves = len(self.space.leaves)
+        sets = sum(block.width for block in self.space.blocks) if self.keep_fixed else leaves
+        return channels * len(self.statistics) * sets
 
     def __call__(self, x: PyTree) -> Float[Array, " features"]:
         """Pool features: leaf by leaf, statistic by statistic, channel by channel."""
         leaves = self.space.flatten(x, channels=True)
         arrays = self.space.fold(leaves) if self.keep_fixed else leaves
-        sets = [array.reshape(-1, array.shape[-1]) for array in arrays]
-        return jnp.concatenate([STATISTICS[name](x) for x in sets for name in self.statistics])
+        return jnp.concatenate([self._pool(array) for array in arrays])
+
+    def _pool(self, array: Array) -> Array:
+        entries = array.reshape(-1, array.shape[-1])
+        quantiles = [name for name in self.statistics if name in _QUANTILES]
+        found = {name: f(entries) for name, f in _REDUCTIONS.items() if name in self.statistics}
+        if quantiles:  # sort once for all of them
+            levels = jnp.asarray([_QUANTILES[name] for name in quantiles], entries.dtype)
+            values = jnp.quantile(entries, levels, axis=0)
+            found |= zip(quantiles, values, strict=True)
+        return jnp.concatenate([found[name] for name in self.statistics])

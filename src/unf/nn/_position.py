@@ -1,4 +1,4 @@
-"""Positional encodings: telling apart the indices of axes that a layer would permute."""
+"""Positional encodings, which distinguish the indices of axes that a layer permutes."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ from ..spec._grammar import base_name, parse_name
 
 
 class PositionalEncoding(eqx.Module):
-    """Add to every entry an encoding of its index along chosen axes (§2, example 3).
+    """Give every entry an encoding of its index along chosen axes (§2, example 3).
 
-    The paper permutes everything and leaves it to positional encodings to tell apart what
+    The paper permutes every axis and uses positional encodings to distinguish indices that
     should not be permuted: filter positions, inputs, outputs. Encodings of several axes, or of
-    several occurrences of one, add up. They are appended as new channels, zero for leaves
-    without such an axis, or added to the channels there are.
+    several occurrences of one axis, add up. They become new channels, which are zero for leaves
+    without such an axis, or are added to the existing channels.
     """
 
     tables: dict[str, Float[Array, "size channels"]]
@@ -37,16 +37,17 @@ class PositionalEncoding(eqx.Module):
         key: PRNGKeyArray | None = None,
         dtype: Any = jnp.float32,
     ):
-        """Make an encoding.
+        """Initialize an encoding.
 
         Args:
             space: the weight space of the features.
             channels: channels of the encoding; with `mode="add"`, those of the features.
-            axes: names of the axes to encode, by default every fixed one.
-            kind: "sinusoidal", or "learned": a table that starts as N(0, 1).
-            mode: "concat" appends the encoding's channels, "add" adds to those there are.
-            key: draws a learned table.
-            dtype: of the tables.
+            axes: names of the axes to encode, by default every fixed axis.
+            kind: "sinusoidal", or "learned": a table drawn from N(0, 1).
+            mode: "concat" appends the encoding as new channels, "add" adds it to the existing
+                channels.
+            key: draws learned tables.
+            dtype: dtype of the tables.
         """
         if kind not in ("sinusoidal", "learned") or mode not in ("concat", "add"):
             raise ValueError(f"unknown kind {kind!r} or mode {mode!r} of positional encoding")
@@ -67,10 +68,10 @@ class PositionalEncoding(eqx.Module):
             if key is not None and self.learned:
                 self.tables[name] = jax.random.normal(jax.random.fold_in(key, i), shape, dtype)
             else:
-                self.tables[name] = jnp.asarray(sinusoids(*shape), dtype)
+                self.tables[name] = jnp.asarray(_sinusoids(*shape), dtype)
 
     def __call__(self, x: PyTree) -> PyTree:
-        """Encode features with a trailing channel axis."""
+        """Apply to features with a trailing channel axis."""
         leaves = self.space.flatten(x, channels=True)
         out = []
         for layout, leaf in zip(self.space.layouts, leaves, strict=True):
@@ -80,7 +81,7 @@ class PositionalEncoding(eqx.Module):
         return self.space.unflatten(out)
 
     def _encode(self, block: Block) -> Array:
-        """The encoding of one block, its axes in stored order."""
+        """The encoding of one block, with its axes in the order in which they are stored."""
         tables = self.tables if self.learned else jax.lax.stop_gradient(self.tables)
         like = next(iter(tables.values()))
         code = jnp.zeros((*(atom.size for atom in block.atoms), like.shape[1]), like.dtype)
@@ -96,8 +97,8 @@ class PositionalEncoding(eqx.Module):
         return code
 
 
-def sinusoids(size: int, channels: int) -> np.ndarray:
-    """Sines and cosines of each index; the longest wavelength is twice the axis."""
+def _sinusoids(size: int, channels: int) -> np.ndarray:
+    """Sines and cosines of each index; the longest wavelength is twice the axis's length."""
     frequencies = 1 / np.geomspace(1, max(size, 2) / np.pi, -(-channels // 2))
     angles = np.arange(size)[:, None] * frequencies
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)[:, :channels]

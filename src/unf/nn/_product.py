@@ -1,8 +1,8 @@
 """Products of weight matrices: an equivariant map of second order.
 
-Linear layers and pointwise activations never see what a network computes by applying one weight
-matrix after another. Two features with axes (a, b) and (b, c), multiplied as matrices, give one
-with axes (a, c), and permutations of a, b and c pass through.
+Linear layers and pointwise activations cannot multiply weight matrices, as a network does when it
+applies one after another. The matrix product of features with axes (a, b) and (b, c) has axes
+(a, c), and it is equivariant to permutations of a, b and c.
 """
 
 from collections import defaultdict
@@ -21,16 +21,16 @@ Pair = tuple[str, str]
 
 
 class MatrixProducts(eqx.Module):
-    """Add, to every block with two permuted axes a and c, products of all that lead there.
+    """Add products of weight matrices to every block with two permuted axes.
 
-    With F_ab all channels of all blocks that have axes a and b, in either order, and A, B, C
-    learned matrices that mix channels,
+    Let F_ab be all channels of all blocks with axes a and b, in either order, and let A, B, C be
+    learned matrices that mix channels. Then
 
         Y_ac = Σ_b (F_ab A) · (F_bc B) / √|b|,    X_ac ↦ X_ac + Y_ac C,
 
-    where · multiplies matrices channel by channel. Blocks that no such path leads to stay as they
-    are: recurrent weights have paths, the weights of an MLP have none. Blocks with
-    nested axes are left out.
+    where · multiplies matrices channel by channel. Blocks without such products do not change:
+    recurrent weights have them, the weights of an MLP do not. Blocks with nested axes do not
+    take part.
 
     >>> import jax, unf
     >>> shapes = {"w": jax.ShapeDtypeStruct((8, 8), "float32")}
@@ -55,14 +55,14 @@ class MatrixProducts(eqx.Module):
         rank: int | None = None,
         dtype: Any = jnp.float32,
     ):
-        """Make a layer with random matrices, N(0, 1/fan-in).
+        """Initialize a layer with random matrices, N(0, 1/fan-in).
 
         Args:
             space: the weight space of the features.
-            channels: their channels.
+            channels: channels of the features.
             key: draws the matrices.
-            rank: how many products are taken for each pair of axes, by default `channels`.
-            dtype: of the matrices.
+            rank: the number of products for each pair of axes, by default `channels`.
+            dtype: dtype of the matrices.
         """
         self.space = space
         self.rank = channels if rank is None else rank
@@ -100,7 +100,7 @@ class MatrixProducts(eqx.Module):
 
     @property
     def _stacks(self) -> dict[Pair, list[int]]:
-        """Blocks with two permuted axes, by the sorted names of these."""
+        """Blocks with two permuted axes, by the sorted names of those axes."""
         stacks = defaultdict(list)
         for i, block in enumerate(self.space.blocks):
             if len(block.labels) == 2 and all(label.parent is None for label in block.labels):
@@ -114,7 +114,7 @@ class MatrixProducts(eqx.Module):
         return [b for b in names if _sorted(a, b) in stacks and _sorted(b, c) in stacks]
 
     def _facing(self, first: str, index: int, array: Array) -> Array:
-        """A block's array with the axis `first` in front, or such an array as the block's."""
+        """Move the axis `first` of a block's array to the front, or back to its place."""
         is_first = self.space.blocks[index].labels[0].name == first
         return array if is_first else jnp.swapaxes(array, 0, 1)
 
@@ -124,16 +124,16 @@ def _sorted(a: str, b: str) -> Pair:
 
 
 def _mix(stacks: Mapping[Pair, Array], matrices: Mapping[str, Array]) -> dict[Pair, Array]:
-    """Mixed channels, for each order of two axes; for a square both orders add up."""
+    """Mix channels, for each order of two axes; for a square block, both orders add up."""
     mixed: dict[Pair, Array] = {}
     for (a, b), features in stacks.items():
-        straight, turned = jnp.split(matrices[f"{a} {b}"].astype(features.dtype), 2)
+        straight, transposed = jnp.split(matrices[f"{a} {b}"].astype(features.dtype), 2)
         mixed[a, b] = features @ straight
-        other = jnp.swapaxes(features @ turned, 0, 1)
+        other = jnp.swapaxes(features @ transposed, 0, 1)
         mixed[b, a] = mixed[a, b] + other if a == b else other
     return mixed
 
 
 def _multiply(left: Float[Array, "a b rank"], right: Float[Array, "b c rank"]) -> Array:
-    """Matrix products, channel by channel, about as large as their factors."""
+    """Multiply matrices channel by channel, scaled so that products are as large as factors."""
     return jnp.einsum("abr,bcr->acr", left, right) / np.sqrt(left.shape[1])

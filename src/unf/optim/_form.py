@@ -1,4 +1,4 @@
-"""Where the paper's text and the authors' code differ, as options."""
+"""Options for where the paper's text and the authors' code differ."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 DECAYS = (0.1, 0.5, 0.9, 0.99, 0.999, 0.9999)
-"""The coefficients γᵢ of the momenta that the network reads (appendix B)."""
+"""The decays γᵢ of the momenta that the network reads (appendix B)."""
 TIME_SCALES = tuple(float(f"{digit}e{power}") for power in range(6) for digit in (1, 3))[:11]
 """1, 3, 10, …, 100000."""
 _TINY = 1e-20
@@ -20,11 +20,11 @@ class Form:
 
     Attributes:
         momentum: "sum": m ← γm + g (the text), or "mean": m ← γm + (1 − γ)g (the code).
-        normalize: of weights, gradients and momenta. "none" (the text says nothing), "rms":
-            each channel of each tensor is divided by its root mean square, or "clip-rms":
-            clipped to [−1, 1] before that (the code).
-        time: of the step t, at the scales s = 1, 3, 10, …, 100000. "sine": sin(t/s) (the text
-            says sinusoidal), or "tanh": tanh(t/s − 1) (the code).
+        normalize: how weights, gradients and momenta are normalized. "none" (the text does not
+            mention it); "rms": each channel of each tensor is divided by its root mean square;
+            "clip-rms": values are clipped to [−1, 1] first (the code).
+        time: the features of the step t, at the scales s = 1, 3, 10, …, 100000. "sine": sin(t/s)
+            (the text says sinusoidal), or "tanh": tanh(t/s − 1) (the code).
     """
 
     momentum: str = "sum"
@@ -48,30 +48,23 @@ class Form:
         return decay * momentum + weight * gradient
 
     def scaled(self, features: Float[Array, "entries channels"]) -> Array:
-        """One tensor's features as the network reads them."""
+        """Normalize one tensor's features."""
         if self.normalize == "none":
             return features
         if self.normalize == "clip-rms":
             features = jnp.clip(features, -1, 1)
         square = jnp.mean(jnp.square(features), axis=0, keepdims=True)
-        return features * jnp.broadcast_to(_inverse_root(square), features.shape)
+        inverse = 1 / jnp.sqrt(square + _TINY)  # all zeros stay zeros
+        return features * jnp.broadcast_to(inverse, features.shape)
 
     def time_features(self, step: Int[Array, ""], dtype: jnp.dtype) -> Float[Array, "11"]:
-        """An encoding of the step."""
+        """Encode the step."""
         times = step.astype(dtype) / jnp.asarray(np.array(TIME_SCALES), dtype)
         return jnp.sin(times) if self.time == "sine" else jnp.tanh(times - 1)
 
 
-def _inverse_root(square: Array) -> Array:
-    """1/√x, and 1/√tiny where x is zero: nothing stays nothing."""
-    return 1 / jnp.sqrt(square + _TINY)
-
-
 PAPER = Form()
-"""The paper's text."""
 CODE = Form(momentum="mean", normalize="clip-rms", time="tanh")
-"""The authors' public code."""
 NORMALIZED = Form(normalize="rms", time="tanh")
-"""The paper's momenta, with features of unit scale."""
 FORMS = {"paper": PAPER, "code": CODE, "normalized": NORMALIZED}
-"""Forms by name."""
+"""The paper's text, the authors' code, and the text's momenta with normalized features."""

@@ -1,4 +1,4 @@
-"""What is meta-learned: three scalars and the network f (§4.2, appendix B)."""
+"""The coefficients that are meta-learned: three scalars and the network f (§4.2, appendix B)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,15 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ..nn import NFNLinear, PointwiseLinear, UNFLinear, pointwise_coefficients
+from ..nn import NFNLinear, Pointwise, UNFLinear, pointwise_coefficients
 from ..spec import SpecError, WeightSpace
 from ._form import DECAYS, PAPER, TIME_SCALES, Form
 
 KINDS = ("sgdm", "deepset", "nfn", "unf")
-"""Kinds of f: none at all, a pointwise MLP, and one with an equivariant last layer."""
+"""Kinds of f: none, a pointwise MLP, and MLPs with an equivariant last layer."""
 WEIGHT_FEATURES = 2 + len(DECAYS)
 FEATURES = WEIGHT_FEATURES + len(TIME_SCALES)
-"""Channels that f reads: weight, gradient, six momenta, eleven of time."""
+"""Channels that f reads: weight, gradient, six momenta, eleven features of time."""
 
 
 class Theta(eqx.Module):
@@ -28,16 +28,16 @@ class Theta(eqx.Module):
 
     Attributes:
         scalars: log_alpha, log_beta (not for "sgdm") and log_forget, the logarithm of 1 − γ₀.
-        trunk: the pointwise layers of f.
-        head: its last layer.
+        trunk: the first layers of f, which act on every entry alone.
+        head: the last layer of f.
         kind: one of `KINDS`.
-        form: what it accumulates and reads.
+        form: what the optimizer accumulates and reads.
         space: the weight space of an equivariant head.
     """
 
     scalars: dict[str, Float[Array, ""]]
-    trunk: tuple[PointwiseLinear, ...]
-    head: PointwiseLinear | NFNLinear | UNFLinear | None
+    trunk: tuple[eqx.nn.Linear, ...]
+    head: eqx.nn.Linear | UNFLinear | None
     kind: str = eqx.field(static=True)
     form: Form = eqx.field(static=True)
     space: WeightSpace | None = eqx.field(static=True)
@@ -49,37 +49,40 @@ class Theta(eqx.Module):
 
     @property
     def beta(self) -> Float[Array, ""]:
-        """The weight of the network's part."""
+        """The weight of the network's output in the update."""
         return jnp.exp(self.scalars["log_beta"])
 
     @property
     def gamma(self) -> Float[Array, ""]:
-        """The decay of the nominal momentum."""
+        """The decay γ₀ of the nominal momentum."""
         return 1 - jnp.exp(self.scalars["log_forget"])
 
     @property
     def num_parameters(self) -> int:
-        """Everything that is meta-learned, the scalars included."""
+        """The number of meta-learned parameters, including the scalars."""
         return sum(x.size for x in jax.tree.leaves(eqx.filter(self, eqx.is_array)))
 
     def network(
         self, features: Sequence[Float[Array, "_ 8"]], step: Int[Array, ""]
     ) -> list[Float[Array, " _"]]:
-        """f, for the features of each tensor's entries; what depends on time only is added once."""
+        """Apply f to the features of each tensor's entries.
+
+        The features of time are the same for all entries, so the first layer reads them once.
+        """
         dtype = jnp.result_type(*features)
         sizes = np.cumsum([len(x) for x in features])[:-1]
         x = jnp.concatenate([self.form.scaled(x).astype(dtype) for x in features])
-        first, *rest = self.trunk
-        weight, bias = first.weight.astype(dtype), jnp.asarray(first.bias, dtype)
-        now = self.form.time_features(step, dtype) @ weight[WEIGHT_FEATURES:] + bias
-        x = x @ weight[:WEIGHT_FEATURES]
+        (first, *rest), head = jax.tree.map(
+            lambda p: p.astype(dtype) if eqx.is_array(p) else p, (self.trunk, self.head)
+        )
+        on_entries, on_time = first.weight[:, :WEIGHT_FEATURES], first.weight[:, WEIGHT_FEATURES:]
+        now = on_time @ self.form.time_features(step, dtype) + first.bias
+        x = x @ on_entries.T
         x = jax.nn.relu(x + jnp.broadcast_to(now, x.shape))
-        cast = jax.tree.map(lambda p: p.astype(dtype) if eqx.is_array(p) else p, (rest, self.head))
-        for layer in cast[0]:
-            x = jax.nn.relu(layer(x))
-        head = cast[1]
+        for layer in rest:
+            x = jax.nn.relu(Pointwise(layer)(x))
         if self.space is None:
-            return jnp.split(head(x)[:, 0], sizes)
+            return jnp.split(Pointwise(head)(x)[:, 0], sizes)
         parts = [
             part.reshape(*leaf.shape, -1)
             for leaf, part in zip(self.space.leaves, jnp.split(x, sizes), strict=True)
@@ -106,7 +109,7 @@ def init_theta(
     spatial: tuple[str | int, ...] = (),
     head_bias: bool = True,
 ) -> Theta:
-    """The coefficients that meta-training begins with; the defaults are the paper's.
+    """Initialize the coefficients of a learned optimizer; the defaults are the paper's.
 
     >>> import jax
     >>> init_theta("deepset", key=jax.random.key(0))
@@ -114,21 +117,21 @@ def init_theta(
 
     Args:
         kind: one of `KINDS`.
-        space: the weight space to optimize on, for "nfn" and "unf". The paper permutes every
+        space: the weight space of the parameters, for "nfn" and "unf". The paper permutes every
             axis: `space.relax()`.
         key: draws the coefficients.
-        form: what is accumulated and read, see `Form`.
-        hidden_channels: of the three pointwise layers.
-        alpha: the first learning rate α.
-        beta: the first weight β of the network's part.
-        gamma: the first decay γ₀.
-        head_start: "random", or "pointwise": an equivariant last layer begins as a pointwise
+        form: what the optimizer accumulates and reads, see `Form`.
+        hidden_channels: channels of the three pointwise layers.
+        alpha: the initial learning rate α.
+        beta: the initial weight β of the network's output.
+        gamma: the initial decay γ₀.
+        head_start: "random", or "pointwise": an equivariant last layer starts as a pointwise
             one, the same as that of "deepset" with this key; all other terms are zero.
         spatial: for "nfn", permuted axes to keep fixed, see `unf.nn.NFNLinear`.
         head_bias: whether the last layer has biases.
 
     Raises:
-        ValueError: if an argument is none of those it may be.
+        ValueError: if an argument is invalid.
     """
     if kind not in KINDS:
         raise ValueError(f"kind is {kind!r}; expected one of {KINDS}")
@@ -140,35 +143,34 @@ def init_theta(
             "expected two positive numbers and one in [0, 1)"
         )
     scalars = {"log_alpha": alpha, "log_forget": 1 - gamma}
-    equivariant = kind in ("nfn", "unf")
     if kind != "sgdm":
         scalars["log_beta"] = beta
     logs = {name: jnp.log(jnp.asarray(value, jnp.float32)) for name, value in scalars.items()}
     if kind == "sgdm":
         return Theta(logs, (), None, kind, form, None)
-    if equivariant and space is None:
-        raise SpecError(f"{kind!r} needs the weight space it shall optimize on: pass space")
     *keys, head_key = jax.random.split(key, 4)
     widths = [FEATURES, *[hidden_channels] * 3]
-    trunk = tuple(PointwiseLinear(widths[i], widths[i + 1], key=k) for i, k in enumerate(keys))
-    head: Any = PointwiseLinear(hidden_channels, 1, key=head_key, bias=head_bias)
-    if equivariant:
-        start = head.weight if head_start == "pointwise" else None
-        head = _equivariant_head(kind, space, hidden_channels, head_key, spatial, head_bias, start)
-    return Theta(logs, trunk, head, kind, form, space if equivariant else None)
-
-
-def _equivariant_head(
-    kind: str, space: Any, channels: int, key: Any, spatial: tuple, bias: bool, start: Any
-) -> NFNLinear | UNFLinear:
+    trunk = tuple(_linear(*widths[i : i + 2], each) for i, each in enumerate(keys))
+    head = _linear(hidden_channels, 1, head_key, bias=head_bias)
+    if kind == "deepset":
+        return Theta(logs, trunk, head, kind, form, None)
+    if space is None:
+        raise SpecError(f"{kind!r} needs the weight space of the parameters: pass space=")
+    options: dict[str, Any] = {"key": head_key, "bias": head_bias}
     if kind == "unf":
-        head = UNFLinear(space, channels, 1, key=key, bias=bias)
+        equivariant = UNFLinear(space, hidden_channels, 1, **options)
     else:
-        head = NFNLinear(space, channels, 1, key=key, spatial=spatial, bias=bias)
-    if start is None:
-        return head
-    linear = head if isinstance(head, UNFLinear) else head.linear
-    coefficients = pointwise_coefficients(linear.plan, start)
-    if isinstance(head, UNFLinear):
-        return eqx.tree_at(lambda h: h.coefficients, head, coefficients)
-    return eqx.tree_at(lambda h: h.linear.coefficients, head, coefficients)
+        equivariant = NFNLinear(space, hidden_channels, 1, spatial=spatial, **options)
+    if head_start == "pointwise":
+        coefficients = pointwise_coefficients(equivariant.plan, head.weight.T)
+        equivariant = eqx.tree_at(lambda h: h.coefficients, equivariant, coefficients)
+    return Theta(logs, trunk, equivariant, kind, form, space)
+
+
+def _linear(inputs: int, outputs: int, key: PRNGKeyArray, *, bias: bool = True) -> eqx.nn.Linear:
+    """A linear layer with weights from N(0, 1/inputs) and zero bias."""
+    weight = jax.random.normal(key, (inputs, outputs), jnp.float32).T / np.float32(np.sqrt(inputs))
+    layer = eqx.filter_eval_shape(eqx.nn.Linear, inputs, outputs, use_bias=bias, key=key)
+    layer = eqx.tree_at(lambda x: x.weight, layer, weight)
+    zeros = jnp.zeros(outputs, jnp.float32)
+    return eqx.tree_at(lambda x: x.bias, layer, zeros) if bias else layer

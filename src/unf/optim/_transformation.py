@@ -8,22 +8,21 @@ import numpy as np
 import optax
 from jaxtyping import Array, Int, PyTree
 
+from ..nn._pointwise import check_leaves
 from ..spec import SpecError
 from ..spec._tree import flatten_params
 from ._form import DECAYS
 from ._theta import Theta
 
-Leaves = list[tuple[str, tuple[int, ...]]]
-"""Paths and shapes."""
-
 
 class LearnedState(NamedTuple):
-    """What a learned optimizer remembers.
+    """The state of a learned optimizer.
 
     Attributes:
-        step: how many updates there were.
+        step: the number of updates so far.
         nominal: the momentum with the learned decay γ₀, a tree like the parameters.
-        momenta: those that the network reads, along a trailing axis; None without a network.
+        momenta: the momenta that the network reads, along a trailing axis; None without a
+            network.
     """
 
     step: Int[Array, ""]
@@ -37,8 +36,8 @@ def learned_optimizer(theta: Theta, *, scale: Any = 1.0) -> optax.GradientTransf
         m^γ ← γ m^γ + g  for γ₀ and each γᵢ
         W ← W − α (m^γ₀ + β f(W, g, {m^γᵢ}, t))
 
-    It composes with Optax's own transformations. Under `optax.masked` an equivariant θ must have
-    been made for the weight space of the leaves that are not masked.
+    The optimizer composes with Optax's own transformations. Under `optax.masked`, an equivariant θ
+    needs the weight space of the leaves that are updated.
 
     >>> import jax, optax
     >>> from unf.optim import init_theta
@@ -50,18 +49,17 @@ def learned_optimizer(theta: Theta, *, scale: Any = 1.0) -> optax.GradientTransf
     ((2, 3), 1)
 
     Args:
-        theta: from `init_theta`, meta-training or `load`.
-        scale: multiplies every update; a number, so that `optax.inject_hyperparams` can
-            schedule it.
+        theta: coefficients from `init_theta`, meta-training or `load`.
+        scale: a factor of every update, which `optax.inject_hyperparams` can schedule.
 
     Raises:
-        SpecError: when parameters have other leaves or shapes than θ's weight space.
-        ValueError: if `theta` is something else, or when `update` is called without parameters.
+        SpecError: if the leaves or shapes of the parameters differ from θ's weight space.
+        ValueError: if `theta` is not a `Theta`, or `update` is called without parameters.
     """
     if not isinstance(theta, Theta):
         raise ValueError(
-            f"theta is {theta!r}; expected coefficients, from unf.optim.load(name or file), "
-            "unf.optim.init_theta or meta-training; see docs/learned-optimizers.md"
+            f"theta is {theta!r}; expected coefficients from unf.optim.load(name or file), "
+            "unf.optim.init_theta or meta-training"
         )
 
     def init(params: PyTree) -> LearnedState:
@@ -83,8 +81,8 @@ def learned_optimizer(theta: Theta, *, scale: Any = 1.0) -> optax.GradientTransf
             )
         if not isinstance(state, LearnedState):
             raise ValueError(
-                f"a state of another optimizer ({type(state).__name__}): begin with "
-                "state = optimizer.init(params) of this one"
+                f"state is a {type(state).__name__}, the state of another optimizer; start with "
+                "state = optimizer.init(params)"
             )
         _check(theta, params)
         _check_gradients(updates, params)
@@ -109,7 +107,7 @@ def learned_optimizer(theta: Theta, *, scale: Any = 1.0) -> optax.GradientTransf
 
 
 def _wide(x: Array) -> jnp.dtype:
-    """The type to accumulate in: at least float32."""
+    """The dtype to accumulate in: at least float32."""
     return jnp.promote_types(jnp.result_type(x), jnp.float32)
 
 
@@ -124,7 +122,7 @@ def _accumulate(theta: Theta) -> Any:
 def _learned_part(
     theta: Theta, params: PyTree, gradients: PyTree, momenta: PyTree, step: Array
 ) -> PyTree:
-    """f, as a tree like the parameters."""
+    """The output of f, as a tree like the parameters."""
     leaves, treedef = jax.tree.flatten(params)
     features = [
         jnp.concatenate(
@@ -140,41 +138,29 @@ def _learned_part(
 
 def _check(theta: Theta, params: PyTree) -> None:
     """Compare leaves with those of the weight space, by path, so that containers may differ."""
-    found, _ = flatten_params(params)
-    for (path, _), leaf in zip(found, jax.tree.leaves(params), strict=True):
+    found = _shapes(params)
+    for path, leaf in zip(found, jax.tree.leaves(params), strict=True):
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
             raise SpecError(
-                "a parameter that is no array of real numbers",
+                "not an array of real numbers",
                 path=path,
                 got=f"{jnp.result_type(leaf)}",
-                remedy="leave it out with optax.masked",
+                remedy="exclude it with optax.masked",
             )
     if theta.space is not None:
-        wanted = [(leaf.path, leaf.shape) for leaf in theta.space.leaves]
+        expected = {leaf.path: f"shape {leaf.shape}" for leaf in theta.space.leaves}
         remedy = (
-            "make one for these weights with unf.optim.init_theta, or use a 'deepset', which "
-            "works on any"
+            "make an optimizer for these weights with unf.optim.init_theta, or use a 'deepset', "
+            "which works on any"
         )
-        _compare(found, wanted, "the optimizer was made for another weight space", remedy)
+        check_leaves(found, expected, "the optimizer was made for another weight space", remedy)
 
 
 def _check_gradients(gradients: PyTree, params: PyTree) -> None:
-    found, wanted = flatten_params(gradients)[0], flatten_params(params)[0]
     remedy = "call update(gradients, state, params), in this order"
-    _compare(found, wanted, "gradients that do not fit the parameters", remedy)
+    message = "the gradients do not match the parameters"
+    check_leaves(_shapes(gradients), _shapes(params), message, remedy)
 
 
-def _compare(found: Leaves, wanted: Leaves, message: str, remedy: str | None = None) -> None:
-    """Say which is the first leaf that is missing, has another shape, or should not be there."""
-    if found == wanted:
-        return
-    differ = [path for path, shape in wanted if (path, shape) not in found]
-    differ += [path for path, shape in found if (path, shape) not in wanted]
-    path = (differ or [found[0][0]])[0]
-    raise SpecError(
-        message,
-        path=path,
-        expected=dict(wanted).get(path, "no such leaf"),
-        got=dict(found).get(path, "no such leaf"),
-        remedy=remedy,
-    )
+def _shapes(tree: PyTree) -> dict[str, str]:
+    return {path: f"shape {shape}" for path, shape in flatten_params(tree)[0]}

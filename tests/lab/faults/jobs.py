@@ -1,4 +1,4 @@
-"""The three kinds of long jobs as commands of a few seconds, and what they leave when done."""
+"""The three kinds of long jobs as commands of a few seconds, and their results."""
 
 import json
 import os
@@ -8,16 +8,12 @@ import sys
 import time
 from pathlib import Path
 
-from tests.lab.faults.level import FULL
-
-KIND = "deepset" if FULL else "sgdm"
-"""The second compiles faster."""
 ZOO = [
     "zoo", "build", "tiny-rnn", "--models", "24", "--chunk", "4", "--hidden", "4", "--digits", "1",
     "--steps", "300", "--batch-sizes", "4", "--problems", "20", "--quiet",
 ]  # fmt: skip
 META = [
-    "lopt", "train", "--task", "mlp", "--optimizer", KIND, "--dataset", "digits",
+    "lopt", "train", "--task", "mlp", "--optimizer", "sgdm", "--dataset", "digits",
     "--batch-size", "4", "--steps", "150", "--pairs", "4", "--window", "4", "--horizon", "8",
     "--checkpoint-seconds", "0", "--quiet",
 ]  # fmt: skip
@@ -28,7 +24,7 @@ PREDICT = [
 
 
 class Jobs:
-    """Starts commands, all with one cache of compiled functions."""
+    """Starts commands that share one cache of compiled functions."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -51,7 +47,7 @@ class Jobs:
         )
 
     def run(self, *words):
-        """Run to the end, and return what it says on standard error."""
+        """Run to the end, and return what was printed on standard error."""
         process = self.start(*words)
         _, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors
@@ -74,13 +70,13 @@ class Jobs:
 
 
 def begun(kind: str, out: Path) -> bool:
-    """Whether something was stored already."""
+    """Whether something has been stored."""
     where = {"zoo": "status/c/*", "meta": "checkpoints/step-*", "predict": "checkpoints/step-*"}
     return any(out.glob(where[kind]))
 
 
 def results(kind: str, out: Path) -> dict[str, bytes | str]:
-    """All that a job is run for, without the time it took and where it was."""
+    """The results of a job, without the time it took and where it ran."""
     if kind == "zoo":
         files = [f for f in out.rglob("*") if f.is_file() and f.name != "config.toml"]
         return {str(f.relative_to(out)): f.read_bytes() for f in files}
@@ -94,13 +90,13 @@ def results(kind: str, out: Path) -> dict[str, bytes | str]:
 
 
 def _tensors(file: Path) -> bytes:
-    """What follows the header, which has the date."""
+    """The bytes after the header, which has the date."""
     data = file.read_bytes()
     return data[8 + int.from_bytes(data[:8], "little") :]
 
 
 def kill(process) -> None:
-    """As the system does when memory is short, or power fails: the command and its children."""
+    """Kill a command and its children, as the system does when memory is short."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -14,8 +14,8 @@ import pytest
 import unf
 import unf.lab.zoos._train as train_module
 from unf._devices import wait_for_all
+from unf._persistence import CheckpointError, Checkpoints
 from unf.lab import predict
-from unf.lab._checkpoint import CheckpointError, Checkpoints
 from unf.lab.cli import main
 from unf.lab.lopt import MetaTraining, meta_train
 from unf.lab.tasks import MLPTask

@@ -11,8 +11,8 @@ import pytest
 from scipy.stats import kendalltau
 
 from tests.lab.predict.memory import SIZES, TRAINING, MemoryZoo, train
+from unf._persistence import Checkpoints
 from unf.lab import predict
-from unf.lab._checkpoint import Checkpoints
 from unf.lab.predict._run import load_examples, settings_tau
 from unf.models import load_model
 from unf.zoo import Split, ZooError

@@ -10,8 +10,8 @@ import pytest
 import zarr
 
 from tests.lab.zoos.tiny import RECIPE, build_tiny
-from unf.lab import predict, report
-from unf.lab._checkpoint import Checkpoints
+from unf._persistence import Checkpoints
+from unf.lab import predict
 from unf.lab._provenance import provenance
 from unf.lab.lopt import Comparison, Curves, MetaTraining
 from unf.lab.lopt._evaluate import part_ends

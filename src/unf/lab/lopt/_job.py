@@ -15,13 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PRNGKeyArray
 
-from ..._devices import is_first, taken_back
+from ..._devices import is_first, to_host
 from ..._files import write_whole
+from ..._persistence import Checkpoints
 from ...meta._estimators import Estimator
 from ...meta._problem import InnerTraining
-from ...meta._train import MetaState, Metrics, advance, begin, spread
+from ...meta._train import MetaState, Metrics, advance, begin, shard
 from ...optim import FORMS, KINDS, Theta, init_theta, save
-from .._checkpoint import Checkpoints
 from .._folder import claim, job_errors
 from .._progress import Progress
 from .._provenance import provenance
@@ -95,8 +95,8 @@ def meta_train(
         state, rows = restore(checkpoints, state)
         first, saved = int(state.step), time.monotonic()
         if first == options.steps:
-            return taken_back(state.theta)
-        state, problem = spread(state, problem, estimator)
+            return to_host(state.theta)
+        state, problem = shard(state, problem, estimator)
         now = state, rows
         per_call = steps_per_call or (10 if jax.default_backend() == "cpu" else 25)
         label, show = f"{kind} on {task.name}", show_progress and is_first()
@@ -119,7 +119,7 @@ def meta_train(
             finally:
                 if int(now[0].step) > first:
                     store(folder, checkpoints, *now, config)
-    return taken_back(now[0].theta)
+    return to_host(now[0].theta)
 
 
 def first_theta(task: Task, kind: str, options: MetaTraining, *, seed: int = 0) -> Theta:
@@ -197,7 +197,7 @@ def store(
         lines = [",".join(line) for line in [list(COLUMNS), *texts]]
         write_whole(folder / METRICS, "\n".join(lines) + "\n")
         origin = {**config, "trained_steps": step, **provenance()}
-        save(folder / OPTIMIZER, taken_back(state.theta), **origin)
+        save(folder / OPTIMIZER, to_host(state.theta), **origin)
     checkpoints.save(step, state, {"metrics": texts})
 
 

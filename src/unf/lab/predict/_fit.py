@@ -12,10 +12,10 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from ..._devices import connect, even_mesh, put, taken_back
+from ..._devices import connect, even_mesh, put, to_host
+from ..._persistence import Checkpoints
 from ...nn import stack_channels
 from ...spec import WeightSpace
-from .._checkpoint import Checkpoints
 from .._progress import Progress
 from .._scores import kendall_tau
 from ._methods import PredictError, Training
@@ -122,7 +122,7 @@ def fit(
 
 def predict(models: Any, weights: PyTree, *, batch_size: int = 32) -> Float[np.ndarray, "seeds n"]:
     """Predict success rates with each of several stacked predictors, in this process alone."""
-    models = taken_back(models)
+    models = to_host(models)
     size = len(jax.tree.leaves(weights)[0])
     parts = []
     for first in range(0, size, batch_size):

@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from jaxtyping import PRNGKeyArray
 
-from ...models import InvariantDeepSet, InvariantUNF, StatNN
+from ...models import Invariant, InvariantDeepSet, InvariantUNF, StatNN
 from ...spec import WeightSpace
 
-Predictor = InvariantUNF | InvariantDeepSet | StatNN
+Predictor = Invariant
 
 
 class PredictError(ValueError):

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..._devices import is_first, taken_back
+from ..._devices import is_first, to_host
 from ..._files import write_whole
 from ...models import load_model, save_model
 from ...spec import WeightSpace
@@ -220,7 +220,7 @@ def train(
     )
     if is_first():
         for i, number in enumerate(all_seeds):
-            save_model(folder / MODELS.format(number), _pick(taken_back(fitted.models), i))
+            save_model(folder / MODELS.format(number), _pick(to_host(fitted.models), i))
         write_whole(folder / RESULT, report.to_json())
     return report
 
@@ -243,7 +243,7 @@ def _tested(space: WeightSpace, test: Examples, fitted: Fit, seed: int) -> dict[
     """What a report says about predictors after their one test."""
     predicted, true = predict(fitted.models, test.weights), np.asarray(test.success, float)
     some = jax.tree.map(lambda x: x[:20], test.weights)
-    one = eqx.filter(_pick(taken_back(fitted.models), 0), eqx.is_array)
+    one = eqx.filter(_pick(to_host(fitted.models), 0), eqx.is_array)
     return {
         "tau": np.array([kendall_tau(row, true) for row in predicted]),
         "r2": np.array([r_squared(row, true) for row in predicted]),

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from ..._persistence import Checkpoints
 from ...models import InvariantUNF, load_model
 from ...nn import NFNLinear, UNFLinear
 from ...optim import load, origin
 from ...spec import WeightSpace
 from ...zoo import Status, Zoo
 from .. import plots
-from .._checkpoint import Checkpoints
 from .._scores import summary
 from ..lopt import Comparison
 from ..lopt._compare import title

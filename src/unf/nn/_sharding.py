@@ -1,4 +1,4 @@
-"""Weight spaces spread over several devices, each leaf along one of its axes."""
+"""Weight spaces sharded across devices, each leaf along one of its axes."""
 
 from collections.abc import Sequence
 from math import prod
@@ -14,18 +14,18 @@ AnyMesh = Mesh | AbstractMesh
 
 
 def leaf_shardings(space: WeightSpace, mesh: AnyMesh, axis: str | None = None) -> PyTree:
-    """How the leaves of a weight space lie on a mesh, with or without channels.
+    """The sharding of every leaf of a weight space on a mesh, with or without channels.
 
-    Each leaf is cut along the axis that `shard_axes` chooses. A leaf without one is
-    held whole by every device.
+    Each leaf is sharded along its largest permuted axis that the number of devices divides. A
+    leaf without one is replicated on every device.
 
     Args:
         space: the weight space.
-        mesh: the devices, or a description of them.
-        axis: the mesh's axis to spread leaves over; by default all of its axes together.
+        mesh: the devices, or an abstract mesh.
+        axis: the mesh axis to shard leaves along; by default all of its axes together.
 
     Raises:
-        ValueError: if the mesh's axes are not automatic.
+        ValueError: if an axis of the mesh does not exist or is not of type Auto.
 
     >>> shapes = {"w": jax.ShapeDtypeStruct((4, 6), "float32")}
     >>> space = WeightSpace.from_spec({"w": "[in] hidden"}, shapes)
@@ -37,11 +37,11 @@ def leaf_shardings(space: WeightSpace, mesh: AnyMesh, axis: str | None = None) -
     return space.unflatten([_along(mesh, axis, at) for at in shard_axes(space, devices)])
 
 
-def spread(space: WeightSpace, tree: PyTree, mesh: AnyMesh, axis: str | None = None) -> PyTree:
-    """Weights or features, laid out as `leaf_shardings` says wherever they were before.
+def shard(space: WeightSpace, tree: PyTree, mesh: AnyMesh, axis: str | None = None) -> PyTree:
+    """Shard weights or features across devices as in `leaf_shardings`.
 
-    Under `jax.jit` this is a constraint: a leaf that is cut along another axis moves in pieces,
-    and no device ever holds more of it than its part.
+    Under `jax.jit` this is a sharding constraint: a leaf that is sharded along another axis is
+    resharded, and no device ever holds more of it than its shard.
     """
     return jax.lax.with_sharding_constraint(tree, leaf_shardings(space, mesh, axis))
 
@@ -49,35 +49,35 @@ def spread(space: WeightSpace, tree: PyTree, mesh: AnyMesh, axis: str | None = N
 def fold(
     space: WeightSpace, leaves: Sequence[Array], mesh: AnyMesh | None, axis: str | None
 ) -> list[Array]:
-    """`space.fold`, with every leaf and block cut if there is a mesh."""
+    """`space.fold`, with every leaf and block sharded if there is a mesh."""
     if mesh is None:
         return space.fold(leaves)
-    leaves = jax.tree.leaves(spread(space, space.unflatten(list(leaves)), mesh, axis))
+    leaves = jax.tree.leaves(shard(space, space.unflatten(list(leaves)), mesh, axis))
     parts = [
         part
         for layout, leaf in zip(space.layouts, leaves, strict=True)
         for part in layout.split(leaf)
     ]
-    parts = _spread_parts(space, parts, mesh, axis)
+    parts = _shard_parts(space, parts, mesh, axis)
     return [block.fold(part) for block, part in zip(space.blocks, parts, strict=True)]
 
 
 def unfold(
     space: WeightSpace, blocks: Sequence[Array], mesh: AnyMesh | None, axis: str | None
 ) -> list[Array]:
-    """`space.unfold`, with every leaf and block cut if there is a mesh."""
+    """`space.unfold`, with every leaf and block sharded if there is a mesh."""
     if mesh is None:
         return space.unfold(blocks)
     parts = [block.unfold(array) for block, array in zip(space.blocks, blocks, strict=True)]
-    coming = iter(_spread_parts(space, parts, mesh, axis))
-    leaves = [layout.join([next(coming) for _ in layout.blocks]) for layout in space.layouts]
-    return jax.tree.leaves(spread(space, space.unflatten(leaves), mesh, axis))
+    remaining = iter(_shard_parts(space, parts, mesh, axis))
+    leaves = [layout.join([next(remaining) for _ in layout.blocks]) for layout in space.layouts]
+    return jax.tree.leaves(shard(space, space.unflatten(leaves), mesh, axis))
 
 
-def _spread_parts(
+def _shard_parts(
     space: WeightSpace, parts: Sequence[Array], mesh: AnyMesh, axis: str | None
 ) -> list[Array]:
-    """Blocks of leaves that are cut along a fixed axis, cut along a permuted one instead."""
+    """Reshard blocks of leaves that are sharded along a fixed axis along a permuted one."""
     cuts = shard_blocks(space, _count(mesh, axis))
     return [
         jax.lax.with_sharding_constraint(part, _along(mesh, axis, block.permuted[cut.label]))
@@ -94,7 +94,7 @@ def _along(mesh: AnyMesh, axis: str | None, position: int | None) -> NamedShardi
 
 
 def _count(mesh: AnyMesh, axis: str | None) -> int:
-    """The number of devices to spread over, after checking that the compiler may do it."""
+    """The number of devices to shard across, after checking that the compiler may do it."""
     names = mesh.axis_names if axis is None else (axis,)
     kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
     for name in names:

@@ -1,4 +1,4 @@
-"""Layers spread over eight virtual devices: run by `test_sharded.py`, prints what it found."""
+"""Layers sharded across eight virtual devices: run by `test_sharded.py`, prints what it found."""
 
 import json
 import re
@@ -151,13 +151,13 @@ def run_batch(space) -> float:
 
 
 def run_model(space) -> float:
-    """An invariant model on spread features: the distance to one device."""
+    """An invariant model on sharded features: the difference to one device."""
     make = partial(InvariantUNF, space, CHANNELS, 2, num_layers=2, mlp_width=8)
     model = eqx.filter_jit(lambda key: make(key=key))(jax.random.key(0))
     _, x = draw(space)
     mesh = Mesh(jax.devices(), "devices")
-    spread = jax.device_put(x, leaf_shardings(space, mesh))
-    found = eqx.filter_jit(partial(model, mesh=mesh))(spread)
+    sharded = jax.device_put(x, leaf_shardings(space, mesh))
+    found = eqx.filter_jit(partial(model, mesh=mesh))(sharded)
     return difference(found, eqx.filter_jit(model)(x))
 
 

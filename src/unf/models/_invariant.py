@@ -1,0 +1,267 @@
+"""Invariant models: an equivariant backbone, pooling and an MLP (§4.1)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from .._html import repr_html
+from ..nn import DeepSetLinear, InvariantPool
+from ..spec import SpecError, WeightSpace
+from ._unf import UNF, ActivationLike, record_call, resolve_activation
+
+SEVEN_STATISTICS = ("mean", "var", "min", "q25", "median", "q75", "max")
+"""The statistics of every tensor that the baseline of Unterthiner et al. (2020) reads."""
+
+
+class Invariant(eqx.Module):
+    """Predict a vector from weights: head(pool(activation(backbone(x)))).
+
+    `InvariantUNF`, `InvariantDeepSet` and `StatNN` make such models; any other backbone can be
+    used in the same way:
+
+    >>> import equinox as eqx, jax, unf
+    >>> shapes = {"w": jax.ShapeDtypeStruct((8, 8), "float32")}
+    >>> space = unf.WeightSpace.from_spec({"w": "n n"}, shapes)
+    >>> keys = jax.random.split(jax.random.key(0))
+    >>> backbone = unf.nn.UNFLinear(space, 1, 4, key=keys[0])
+    >>> pool = unf.nn.InvariantPool(space, statistics=("mean", "max"))
+    >>> head = eqx.nn.Linear(pool.out_size(4), 2, key=keys[1])
+    >>> model = Invariant(backbone, pool, head, activation=jax.nn.relu)
+    >>> model({"w": jax.numpy.ones((8, 8, 1))}).shape
+    (2,)
+
+    Attributes:
+        backbone: maps features to features, or None.
+        pool: maps features to a vector that permutations do not change.
+        head: maps this vector to the output.
+        activation: a function of every entry between backbone and pooling, or None.
+        raw_pool: pools the input itself into more features for the head, or None.
+        made_by: the function that made the model and its arguments, which `save_model` needs.
+    """
+
+    backbone: Any
+    pool: InvariantPool
+    head: Any
+    activation: Callable[[Array], Array] | None = eqx.field(static=True, default=None)
+    raw_pool: InvariantPool | None = None
+    made_by: tuple | None = eqx.field(static=True, default=None, repr=False)
+
+    @property
+    def space(self) -> WeightSpace:
+        """The weight space of the input."""
+        return self.pool.space
+
+    def __call__(
+        self,
+        x: PyTree,
+        *,
+        key: PRNGKeyArray | None = None,
+        mesh: Mesh | None = None,
+        axis: str | None = None,
+    ) -> Float[Array, " out_size"]:
+        """A vector that does not change when the weights are permuted.
+
+        Args:
+            x: features with a trailing channel axis.
+            key: turns dropout on in a `UNF`.
+            mesh: devices to shard features across, as in `UNFLinear`.
+            axis: the mesh axis to shard leaves along; by default all of its axes together.
+        """
+        options = {"key": key, "mesh": mesh, "axis": axis}
+        options = {name: value for name, value in options.items() if value is not None}
+        hidden = x if self.backbone is None else self.backbone(x, **options)
+        if self.activation is not None:
+            hidden = jax.tree.map(self.activation, hidden)
+        features = self.pool(hidden)
+        if self.raw_pool is not None:
+            features = jnp.concatenate([features, self.raw_pool(x)])
+        if self.backbone is None:
+            _check_channels(self.head, self.pool, features)
+        return self.head(features)
+
+    def _repr_html_(self) -> str:
+        """How notebooks show the model."""
+        return repr_html(self)
+
+
+class DeepSet(eqx.Module):
+    """Deep Set layers with pointwise activations between them."""
+
+    layers: tuple[DeepSetLinear, ...]
+    activation: Callable[[Array], Array] = eqx.field(static=True)
+
+    def __call__(self, x: PyTree, **_: Any) -> PyTree:
+        """Apply to features with a trailing channel axis."""
+        x = self.layers[0](x)
+        for layer in self.layers[1:]:
+            x = layer(jax.tree.map(self.activation, x))
+        return x
+
+
+def InvariantUNF(
+    space: WeightSpace,
+    in_channels: int,
+    out_size: int,
+    *,
+    key: PRNGKeyArray,
+    hidden_channels: int = 16,
+    num_layers: int = 3,
+    mlp_width: int = 512,
+    mlp_layers: int = 3,
+    activation: ActivationLike = "relu",
+    norm: bool = False,
+    products: int = 0,
+    dropout: float = 0.0,
+    statistics: str | tuple[str, ...] = ("mean",),
+    keep_fixed: bool = False,
+    raw_statistics: bool = False,
+    minimal: bool = False,
+) -> Invariant:
+    """An invariant model with a `UNF` as its backbone; the defaults are the paper's (§4.1).
+
+    >>> import jax, unf
+    >>> shapes = {"w": jax.ShapeDtypeStruct((8, 8), "float32")}
+    >>> space = unf.WeightSpace.from_spec({"w": "n n"}, shapes)
+    >>> model = InvariantUNF(space, 1, 1, key=jax.random.key(0))
+    >>> model({"w": jax.numpy.ones((8, 8, 1))}).shape
+    (1,)
+
+    Args:
+        space: the weight space of the input.
+        in_channels: channels of the input.
+        out_size: length of the output vector.
+        key: draws the coefficients.
+        hidden_channels: channels of every equivariant layer.
+        num_layers: the number of equivariant layers.
+        mlp_width: width of the MLP.
+        mlp_layers: the number of linear layers of the MLP.
+        activation: a function, or its name in `jax.nn`; only functions of `jax.nn` can be saved.
+        norm: normalize channels before each activation between equivariant layers, see `UNF`.
+        products: multiply weight matrices before each of those activations, see `UNF`.
+        dropout: rate of dropout after each of those activations, see `UNF`.
+        statistics: what to pool, see `InvariantPool`.
+        keep_fixed: pool over permuted axes only, see `InvariantPool`.
+        raw_statistics: give the MLP the statistics of the input too, as `StatNN` sees them.
+        minimal: leave out terms that small axes make linearly dependent.
+    """
+    made_by = record_call("InvariantUNF", locals())
+    backbone_key, head_key = jax.random.split(key)
+    backbone = UNF(
+        space,
+        in_channels,
+        hidden_channels,
+        key=backbone_key,
+        hidden_channels=hidden_channels,
+        num_layers=num_layers,
+        activation=activation,
+        norm=norm,
+        products=products,
+        dropout=dropout,
+        minimal=minimal,
+    )
+    pool = InvariantPool(space, statistics=statistics, keep_fixed=keep_fixed)
+    raw_pool = InvariantPool(space, statistics=SEVEN_STATISTICS) if raw_statistics else None
+    features = pool.out_size(hidden_channels)
+    features += raw_pool.out_size(in_channels) if raw_pool is not None else 0
+    head = _make_head(features, out_size, mlp_width, mlp_layers, activation, head_key)
+    return Invariant(backbone, pool, head, backbone.activation, raw_pool, made_by)
+
+
+def InvariantDeepSet(
+    space: WeightSpace,
+    in_channels: int,
+    out_size: int,
+    *,
+    key: PRNGKeyArray,
+    hidden_channels: int = 16,
+    num_layers: int = 3,
+    mlp_width: int = 512,
+    mlp_layers: int = 3,
+    activation: ActivationLike = "relu",
+) -> Invariant:
+    """`InvariantUNF` with Deep Set layers, which ignore any reordering of a tensor's entries.
+
+    Args:
+        space: the weight space of the input.
+        in_channels: channels of the input.
+        out_size: length of the output vector.
+        key: draws the weights.
+        hidden_channels: channels of every layer.
+        num_layers: the number of Deep Set layers.
+        mlp_width: width of the MLP.
+        mlp_layers: the number of linear layers of the MLP.
+        activation: a function, or its name in `jax.nn`; only functions of `jax.nn` can be saved.
+    """
+    made_by = record_call("InvariantDeepSet", locals())
+    if num_layers < 1:
+        raise ValueError(f"num_layers is {num_layers}; expected at least 1")
+    *keys, head_key = jax.random.split(key, num_layers + 1)
+    widths = [in_channels, *[hidden_channels] * num_layers]
+    layers = tuple(DeepSetLinear(*widths[i : i + 2], key=each) for i, each in enumerate(keys))
+    backbone = DeepSet(layers, resolve_activation(activation))
+    pool = InvariantPool(space)
+    features = pool.out_size(hidden_channels)
+    head = _make_head(features, out_size, mlp_width, mlp_layers, activation, head_key)
+    return Invariant(backbone, pool, head, backbone.activation, made_by=made_by)
+
+
+def StatNN(
+    space: WeightSpace,
+    in_channels: int,
+    out_size: int,
+    *,
+    key: PRNGKeyArray,
+    mlp_width: int = 600,
+    mlp_layers: int = 6,
+    activation: ActivationLike = "relu",
+) -> Invariant:
+    """An MLP on seven statistics of every weight tensor, a strong invariant baseline (§4.1).
+
+    The statistics are those of Unterthiner et al. (2020): mean, variance and the quantiles at 0,
+    25, 50, 75 and 100 % of every leaf and channel. The defaults are the paper's.
+
+    Args:
+        space: the weight space of the input.
+        in_channels: channels of the input.
+        out_size: length of the output vector.
+        key: draws the weights.
+        mlp_width: width of the MLP.
+        mlp_layers: the number of linear layers of the MLP.
+        activation: a function, or its name in `jax.nn`; only functions of `jax.nn` can be saved.
+    """
+    made_by = record_call("StatNN", locals())
+    pool = InvariantPool(space, statistics=SEVEN_STATISTICS)
+    features = pool.out_size(in_channels)
+    head = _make_head(features, out_size, mlp_width, mlp_layers, activation, key)
+    return Invariant(None, pool, head, made_by=made_by)
+
+
+def _make_head(
+    features: int,
+    out_size: int,
+    width: int,
+    layers: int,
+    activation: ActivationLike,
+    key: PRNGKeyArray,
+) -> eqx.nn.MLP:
+    if layers < 1:
+        raise ValueError(f"mlp_layers is {layers}; expected at least 1")
+    function = resolve_activation(activation)
+    return eqx.nn.MLP(features, out_size, width, depth=layers - 1, activation=function, key=key)
+
+
+def _check_channels(head: Any, pool: InvariantPool, features: Array) -> None:
+    """Check the number of channels of the input, if no backbone has."""
+    size = getattr(head, "in_size", features.size)
+    if size != features.size:
+        raise SpecError(
+            "features with the wrong number of channels",
+            expected=f"{size // pool.out_size(1)}, as the model has in_channels",
+            got=features.size // pool.out_size(1),
+            remedy="stack as many trees with unf.nn.stack_channels as the model has in_channels",
+        )
