@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree, UInt32
 
 from .._html import in_brief, repr_html
-from ..basis import CostReport, Plan, cost_report, make_plan
+from ..basis import CostReport, Plan, cost_report, make_plan, terms
 from ..basis._cost import core_parameters
 from ..spec import WeightSpace
 from ._functional import Coefficients, apply, coefficient_shapes

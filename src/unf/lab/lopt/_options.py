@@ -121,7 +121,7 @@ def make_task(
     """
     if name not in TASKS:
         raise ValueError(f"unknown task {name!r}; expected one of {list(TASKS)}")
-    kind = TASKS[name]
+    kind: Any = TASKS[name]
     known = {field.name for field in dataclasses.fields(kind)}
     for option in options:
         if option not in known:

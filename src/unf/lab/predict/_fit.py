@@ -95,13 +95,13 @@ def fit(
         order, total = put(_order(seeds, epoch, steps, size, networks), sharded), 0.0
         for first in range(0, steps, _STEPS_PER_CALL):
             count = min(_STEPS_PER_CALL, steps - first)
-            span = np.array([first, first + count], np.int32)
+            span = jnp.array([first, first + count], jnp.int32)
             models, states, loss = _advance(
                 models, static, states, optimizer.update, train, order, span
             )
             total += np.asarray(loss, np.float64)
             progress.advance(count, f"epoch {epoch + 1} of {training.epochs}")
-        losses.append(total / steps)
+        losses.append(np.asarray(total / steps))
         predicted = predict(eqx.combine(models, static), seen)
         taus.append(np.array([kendall_tau(row, true) for row in predicted]))
         best = _choose(jnp.asarray(taus[-1] > best_tau), models, best)
@@ -195,7 +195,7 @@ def _advance(
         models, states, values = jax.vmap(step)(models, states, order[i])
         return models, states, total + values
 
-    return jax.lax.fori_loop(*span, body, (models, states, jnp.zeros(order.shape[1])))
+    return jax.lax.fori_loop(span[0], span[1], body, (models, states, jnp.zeros(order.shape[1])))
 
 
 @eqx.filter_jit

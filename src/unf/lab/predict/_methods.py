@@ -62,9 +62,9 @@ class Method:
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _unf_plus(space: WeightSpace, key: PRNGKeyArray) -> InvariantUNF:
-    more = {"products": 16, "statistics": ("mean", "std"), "raw_statistics": True}
-    return InvariantUNF(space.relax(), 1, 1, key=key, **more)
+def _unf_plus(space: WeightSpace, key: PRNGKeyArray) -> Predictor:
+    more: dict[str, Any] = {"statistics": ("mean", "std"), "raw_statistics": True}
+    return InvariantUNF(space.relax(), 1, 1, key=key, products=16, **more)
 
 
 METHODS: dict[str, Method] = {

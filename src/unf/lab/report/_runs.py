@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from ..._persistence import Checkpoints
-from ...models import InvariantUNF, load_model
-from ...nn import NFNLinear, UNFLinear
+from ...models import load_model
+from ...nn import UNFLinear
 from ...optim import load, origin
 from ...spec import WeightSpace
 from ...zoo import Status, Zoo
@@ -159,7 +159,8 @@ def _predictor(path: Path) -> Section:
         with _warned(section, model_file):
             model: Any = load_model(model_file)
             section.space = model.space
-            layers = model.backbone.layers if isinstance(model, InvariantUNF) else ()
+            layers = getattr(model.backbone, "layers", ())
+            layers = [layer for layer in layers if isinstance(layer, UNFLinear)]
             section.layers = {f"{model_file.stem}, layer {i}": x for i, x in enumerate(layers, 1)}
     return section
 
@@ -194,8 +195,7 @@ def _meta_training(path: Path) -> Section:
     with _warned(section, file):
         theta, section.provenance = load(file), origin(file)
         section.space = theta.space
-        head = theta.head.linear if isinstance(theta.head, NFNLinear) else theta.head
-        section.layers = {"the last layer": head} if isinstance(head, UNFLinear) else {}
+        section.layers = {"the last layer": theta.head} if isinstance(theta.head, UNFLinear) else {}
     return section
 
 
