@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from tests.laws.architectures import ARCHITECTURES, space_of
@@ -49,15 +50,15 @@ def test_terms_are_the_valid_partitions(name):
     assert len(by_pair) == len(space.blocks) ** 2
 
 
-@pytest.mark.parametrize("name", ["mlp", "rnn", "attention, nested", "cnn 2d"])
+@pytest.mark.parametrize("name", ARCHITECTURES)
 def test_terms_tile_the_coefficients(name):
     """Every coefficient belongs to exactly one term."""
     space = ARCHITECTURES[name]
     plan = make_plan(space)
-    used = {core: jnp.zeros(shape, int) for core, shape in coefficient_shapes(plan, 2, 3).items()}
+    used = {core: np.zeros(shape, int) for core, shape in coefficient_shapes(plan, 2, 3).items()}
     for term in terms(space):
-        used[term.core] = used[term.core].at[term.slices(2, 3)].add(1)
-    assert all(bool(jnp.all(count == 1)) for count in used.values())
+        used[term.core][term.slices(2, 3)] += 1
+    assert all(np.all(count == 1) for count in used.values())
 
 
 def test_formulas():

@@ -9,8 +9,8 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 from unf import WeightSpace
-from unf.basis import Plan, terms
-from unf.nn import apply, coefficient_shapes
+from unf.basis import Plan, Term, terms
+from unf.nn import apply
 from unf.testing import valid_partitions
 
 
@@ -74,44 +74,46 @@ def layer_matrix(plan: Plan, coefficients: dict) -> np.ndarray:
     return jnp.concatenate(flat, axis=1).T
 
 
-def term_matrices(plan: Plan) -> np.ndarray:
-    """The matrix of every single coefficient, one channel in and out: [coefficients, out, in].
+def explicit_terms(plan: Plan) -> dict[tuple[int, int], tuple[list[Term], np.ndarray]]:
+    """For each pair of blocks, its terms and their tensors from definition 1 and eq. 15.
 
-    Found by linearity; coefficients that are no terms give zero and are left out.
+    A tensor has the permuted axes of the output's block and then of the input's; means for sums.
     """
-    shapes = coefficient_shapes(plan, 1, 1)
-    zero = {name: jnp.zeros(shape) for name, shape in shapes.items()}
-    jacobian = jax.jit(jax.jacfwd(lambda c: layer_matrix(plan, c)))(zero)
-    columns = [np.moveaxis(np.asarray(j), (2, 3), (0, 1)) for j in jacobian.values()]
-    found = np.concatenate([j.reshape(-1, *j.shape[2:]) for j in columns])
-    return found[np.any(found != 0, axis=(1, 2))]
-
-
-def explicit_matrix(plan: Plan, coefficients: dict) -> np.ndarray:
-    """The layer's matrix entry by entry from definition 1 and eq. 15, means for sums."""
-    out_numbers, in_numbers = _block_entries(plan.out_space), _block_entries(plan.in_space)
-    matrix = np.zeros((plan.out_space.num_weights, plan.in_space.num_weights))
-    known = {(term.target_block, term.source_block, term.partition): term for term in terms(plan)}
+    known: dict[tuple[int, int], dict] = {}
+    for term in terms(plan):
+        known.setdefault((term.target_block, term.source_block), {})[term.partition] = term
+    found = {}
     for t, target in enumerate(plan.out_space.blocks):
         for s, source in enumerate(plan.in_space.blocks):
-            for partition in valid_partitions(source, target):
-                if (t, s, partition) not in known:
-                    assert plan.minimal
-                    continue
-                term = known[t, s, partition]
-                values = np.asarray(coefficients[term.core][term.slices(1, 1)])
-                sizes = [label.size for label in (*target.labels, *source.labels)]
-                averaged = 1.0
-                together = np.ones(sizes, dtype=bool)
-                index = np.indices(sizes)
+            of_pair, tensors = known.get((t, s), {}), []
+            partitions = [p for p in valid_partitions(source, target) if p in of_pair]
+            assert plan.minimal or len(partitions) == len(list(valid_partitions(source, target)))
+            sizes = [label.size for label in (*target.labels, *source.labels)]
+            index = np.indices(sizes)
+            for partition in partitions:
+                tensor = np.ones(sizes)
                 for group in partition:
                     axes = [p if side == "o" else len(target.labels) + p for side, p in group]
                     for a, b in pairwise(axes):
-                        together &= index[a] == index[b]
+                        tensor *= index[a] == index[b]
                     if all(side == "i" for side, _ in group):
-                        averaged *= sizes[axes[0]]
-                entries = together.reshape(*together.shape, 1, 1) * values.T / averaged
-                _add(matrix, entries, out_numbers[t], in_numbers[s])
+                        tensor /= sizes[axes[0]]
+                tensors.append(tensor)
+            found[t, s] = ([of_pair[p] for p in partitions], np.array(tensors))
+    return found
+
+
+def explicit_matrix(plan: Plan, coefficients: dict) -> np.ndarray:
+    """The layer's matrix, entry by entry from its definition."""
+    out_numbers, in_numbers = _block_entries(plan.out_space), _block_entries(plan.in_space)
+    matrix = np.zeros((plan.out_space.num_weights, plan.in_space.num_weights))
+    for (t, s), (found, tensors) in explicit_terms(plan).items():
+        if found:
+            values = [np.asarray(coefficients[term.core])[term.slices(1, 1)].T for term in found]
+            rank = out_numbers[t].ndim - 1
+            rows = np.expand_dims(out_numbers[t], (*range(rank, tensors.ndim - 1), -1))
+            columns = np.expand_dims(in_numbers[s], (*range(rank), -2))
+            matrix[rows, columns] += np.tensordot(tensors, np.array(values), (0, 0))
     return matrix
 
 
@@ -121,14 +123,9 @@ def _block_entries(space: WeightSpace) -> list[np.ndarray]:
     for layout, leaf in zip(space.layouts, space.leaves, strict=True):
         size = int(np.prod(leaf.shape))
         numbers = np.arange(start, start + size).reshape(*leaf.shape, 1)
-        parts = layout.split(jnp.asarray(numbers))
-        found += [np.asarray(b.fold(p)) for b, p in zip(layout.blocks, parts, strict=True)]
+        for block, part in zip(layout.blocks, layout.split(numbers), strict=True):
+            order = (*block.permuted, *block.fixed, part.ndim - 1)
+            sizes = [block.atoms[i].size for i in block.permuted]
+            found.append(part.transpose(order).reshape(*sizes, -1))
         start += size
     return found
-
-
-def _add(matrix, entries, out_numbers, in_numbers) -> None:
-    rank = out_numbers.ndim - 1
-    for index in np.ndindex(entries.shape[:-2]):
-        rows, columns = out_numbers[index[:rank]], in_numbers[index[rank:]]
-        matrix[np.ix_(rows, columns)] += entries[index]

@@ -1,4 +1,10 @@
-"""The laws of the equivariant layer, over the table of architectures."""
+"""The laws of the equivariant layer, over the table of architectures.
+
+Compiling is most of the time, so most laws use one layer for each architecture, `layer_on`, and
+one compiled function, `run`.
+"""
+
+from functools import cache
 
 import equinox as eqx
 import jax
@@ -7,8 +13,8 @@ import numpy as np
 import pytest
 
 import unf
-from tests.laws.architectures import ARCHITECTURES
-from tests.laws.bruteforce import count_orbits, explicit_matrix, layer_matrix, term_matrices
+from tests.laws.architectures import ARCHITECTURES, space_of
+from tests.laws.bruteforce import count_orbits, explicit_matrix, explicit_terms, layer_matrix
 from unf.basis import make_plan
 from unf.basis._cost import core_parameters
 from unf.nn import UNFLinear, apply, coefficient_shapes
@@ -29,10 +35,20 @@ most_architectures = pytest.mark.parametrize(
 )
 
 
-def random_coefficients(plan, in_channels=IN, out_channels=OUT):
-    shapes = coefficient_shapes(plan, in_channels, out_channels)
-    keys = jax.random.split(KEY, len(shapes))
-    return {n: jax.random.normal(k, s) for k, (n, s) in zip(keys, shapes.items(), strict=True)}
+@eqx.filter_jit
+def run(layer, x):
+    return layer(x)
+
+
+@cache
+def layer_on(name, minimal=False):
+    return UNFLinear(ARCHITECTURES[name], IN, OUT, key=KEY, minimal=minimal, dtype=jnp.float64)
+
+
+def features(space, *batch, seed=0):
+    """Drawn by NumPy, which compiles nothing."""
+    rng = np.random.default_rng(seed)
+    return space.unflatten([rng.normal(size=(*batch, *leaf.shape, IN)) for leaf in space.leaves])
 
 
 def assert_trees_close(got, expected, tolerance=1e-12):
@@ -52,102 +68,116 @@ def assert_trees_close(got, expected, tolerance=1e-12):
     ],
 )
 def test_equals_the_literal_layer(name, minimal):
-    space = ARCHITECTURES[name]
-    plan = make_plan(space, minimal=minimal)
-    coefficients = random_coefficients(plan)
-    bias = jax.random.normal(KEY, (len(space.leaves), OUT))
-    x = random_features(space, IN, key=KEY, dtype=jnp.float64)
-    got = jax.jit(lambda c, x: apply(plan, c, x, bias))(coefficients, x)
-    expected = literal_layer(plan, coefficients, x, bias)  # eager: compiling it takes minutes
-    assert_trees_close(got, expected)
+    layer = layer_on(name, minimal)
+    bias = np.random.default_rng(0).normal(size=layer.bias.shape)
+    layer = eqx.tree_at(lambda layer: layer.bias, layer, jnp.asarray(bias))
+    x = jax.tree.map(jnp.asarray, features(ARCHITECTURES[name]))
+    expected = literal_layer(layer.plan, layer.coefficients, x, layer.bias)  # compiles for minutes
+    assert_trees_close(run(layer, x), expected)
 
 
 @architectures
 @pytest.mark.parametrize("minimal", [False, True])
 def test_equals_explicit_matrices(name, minimal):
+    """For random coefficients, and therefore for all: both sides are linear in them."""
     plan = make_plan(ARCHITECTURES[name], minimal=minimal)
-    coefficients = random_coefficients(plan, 1, 1)
+    if minimal and plan.cores == make_plan(ARCHITECTURES[name]).cores:
+        return  # no term is redundant here
+    rng = np.random.default_rng(0)
+    shapes = coefficient_shapes(plan, 1, 1)
+    coefficients = {core: rng.normal(size=shape) for core, shape in shapes.items()}
     got = jax.jit(lambda c: layer_matrix(plan, c))(coefficients)
     np.testing.assert_allclose(got, explicit_matrix(plan, coefficients), rtol=1e-10, atol=1e-10)
 
 
 @architectures
 def test_equivariant(name):
-    space = ARCHITECTURES[name]
-    layer = eqx.filter_jit(UNFLinear(space, IN, OUT, key=KEY, dtype=jnp.float64))
     for seed in range(3):
-        key = jax.random.key(seed)
-        assert_equivariant(layer, space, key=key, channels=IN, dtype=jnp.float64)
+        assert_equivariant(
+            lambda x: run(layer_on(name), x), ARCHITECTURES[name], key=jax.random.key(seed),
+            channels=IN, dtype=jnp.float64,
+        )  # fmt: skip
 
 
 @architectures
 def test_complete_and_independent(name):
-    """Minimal terms are a basis of all equivariant maps, whose dimension orbits give."""
+    """Minimal terms are a basis of all equivariant maps, whose dimension orbits give.
+
+    Terms between different blocks are independent, since they have no entry in common.
+    """
     space = ARCHITECTURES[name]
     plan = make_plan(space, minimal=True)
     parameters = sum(core_parameters(plan, core, 1, 1) for core in plan.cores)
     assert parameters == count_orbits(space, space)
-    matrices = term_matrices(plan)
-    assert len(matrices) == parameters
-    assert np.linalg.matrix_rank(matrices.reshape(parameters, -1)) == parameters
+    of_pairs = explicit_terms(plan).values()
+    assert parameters == sum(term.rows * term.columns for terms, _ in of_pairs for term in terms)
+    for terms, tensors in of_pairs:
+        rank = np.linalg.matrix_rank(tensors.reshape(len(terms), -1)) if terms else 0
+        assert rank == len(terms)
 
 
 @architectures
 def test_linear(name):
-    space = ARCHITECTURES[name]
-    layer = UNFLinear(space, IN, OUT, key=KEY, bias=False, dtype=jnp.float64)
-    f = eqx.filter_jit(layer)
-    x, y = (random_features(space, IN, key=k, dtype=jnp.float64) for k in jax.random.split(KEY))
-    combined = f(jax.tree.map(lambda a, b: 2.0 * a - 3.0 * b, x, y))
-    assert_trees_close(combined, jax.tree.map(lambda a, b: 2.0 * a - 3.0 * b, f(x), f(y)))
+    x, y = (features(ARCHITECTURES[name], seed=seed) for seed in range(2))
+    combined = run(layer_on(name), jax.tree.map(lambda a, b: 2.0 * a - 3.0 * b, x, y))
+    apart = run(layer_on(name), x), run(layer_on(name), y)
+    assert_trees_close(combined, jax.tree.map(lambda a, b: 2.0 * np.array(a) - 3.0 * b, *apart))
 
 
 @most_architectures
 def test_transformations(name):
     """jit, vmap and scan give what plain calls give; reverse and forward mode agree."""
-    space = ARCHITECTURES[name]
-    layer = UNFLinear(space, IN, IN, key=KEY, dtype=jnp.float64)
-    keys = jax.random.split(KEY, 3)
-    x = random_features(space, IN, key=KEY, dtype=jnp.float64)
-    f = eqx.filter_jit(layer)
+    space, layer = ARCHITECTURES[name], layer_on(name)
+    batch = features(space, 2)
     if name == "rnn":
-        assert_trees_close(layer(x), f(x))
-    batch = jax.vmap(lambda k: random_features(space, IN, key=k, dtype=jnp.float64))(keys)
-    batched = jax.jit(jax.vmap(layer))(batch)
-    for i in range(len(keys)):
-        one, alone = (jax.tree.map(lambda a, i=i: a[i], tree) for tree in (batched, batch))
-        assert_trees_close(one, f(alone))
-    scanned, _ = jax.lax.scan(lambda c, _: (layer(c), None), x, length=2)
-    assert_trees_close(scanned, f(f(x)))
+        x = jax.tree.map(lambda a: jnp.asarray(a[0]), batch)
+        assert_trees_close(layer(x), run(layer, x))
 
     def loss(coefficients, x):
         outputs = apply(layer.plan, coefficients, x, layer.bias)
         return sum(jnp.sum(jnp.sin(leaf)) for leaf in jax.tree.leaves(outputs))
 
-    arguments = (layer.coefficients, x)
-    directions = jax.tree.map(jnp.cos, arguments)
-    _, slope = jax.jit(lambda a, t: jax.jvp(loss, a, t))(arguments, directions)
-    gradient = jax.jit(jax.grad(loss, argnums=(0, 1)))(*arguments)
-    products = jax.tree.map(lambda a, b: jnp.sum(a * b), gradient, directions)
+    @jax.jit
+    def transformed(batch, arguments, directions):
+        scanned = jax.lax.scan(lambda _, x: (None, layer(x)), None, batch)[1]
+        slope = jax.jvp(loss, arguments, directions)[1]
+        return jax.vmap(layer)(batch), scanned, slope, jax.grad(loss, argnums=(0, 1))(*arguments)
+
+    arguments = jax.tree.map(np.asarray, (layer.coefficients, features(space, seed=1)))
+    directions = jax.tree.map(np.cos, arguments)
+    batched, scanned, slope, gradient = transformed(batch, arguments, directions)
+    for i in range(2):
+        one, other, alone = (
+            jax.tree.map(lambda a, i=i: np.asarray(a)[i], x) for x in (batched, scanned, batch)
+        )
+        expected = run(layer, alone)
+        assert_trees_close(one, expected)
+        assert_trees_close(other, expected)
+    products = jax.tree.map(lambda a, b: np.sum(np.asarray(a) * b), gradient, directions)
     assert sum(jax.tree.leaves(products)) == pytest.approx(float(slope), rel=1e-9)
-    step = 1e-6
-    moved = [
-        jax.jit(loss)(*jax.tree.map(lambda a, t, s=s: a + s * t, arguments, directions))
-        for s in (step, -step)
-    ]
-    assert float((moved[0] - moved[1]) / (2 * step)) == pytest.approx(
+    assert _difference(layer, arguments, directions) == pytest.approx(
         float(slope), rel=1e-5, abs=1e-6
     )
+
+
+def _difference(layer, arguments, directions, step=1e-6):
+    """The slope of the loss by a central difference."""
+    values = []
+    for s in (step, -step):
+        moved = jax.tree.map(lambda a, t, s=s: a + s * t, arguments, directions)
+        moved_layer = eqx.tree_at(lambda layer: layer.coefficients, layer, moved[0])
+        outputs = jax.tree.leaves(run(moved_layer, moved[1]))
+        values.append(sum(float(np.sum(np.sin(leaf))) for leaf in outputs))
+    return (values[0] - values[1]) / (2 * step)
 
 
 @most_architectures
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_precisions(name, dtype):
-    space = ARCHITECTURES[name]
-    exact = UNFLinear(space, IN, OUT, key=KEY, dtype=jnp.float64)
-    x = random_features(space, IN, key=KEY, dtype=jnp.float64)
-    layer, low = jax.tree.map(lambda a: a.astype(dtype), (exact, x))
-    got, expected = jax.jit(lambda f, x: f(x))(layer, low), jax.jit(lambda f, x: f(x))(exact, x)
+    exact, x = layer_on(name), features(ARCHITECTURES[name])
+    layer = jax.tree.map(lambda a: a.astype(dtype), exact)
+    got = run(layer, jax.tree.map(lambda a: a.astype(dtype), x))
+    expected = run(exact, x)
     scale = max(float(jnp.max(jnp.abs(leaf))) for leaf in jax.tree.leaves(expected))
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
         assert a.dtype == dtype
@@ -168,18 +198,16 @@ def test_precisions(name, dtype):
 )
 def test_maps_between_spaces(out):
     """Pooling, per-neuron scores, interactions: equal to the definition, equivariant, complete."""
-    from tests.laws.architectures import space_of
-
-    space = ARCHITECTURES["mlp"]
-    out_space = space_of(out)
+    space, out_space = ARCHITECTURES["mlp"], space_of(out)
     layer = UNFLinear(space, IN, OUT, key=KEY, out_space=out_space, dtype=jnp.float64)
-    assert_equivariant(layer, space, out_space=out_space, key=KEY, channels=IN, dtype=jnp.float64)
+    options = {"key": KEY, "channels": IN, "dtype": jnp.float64}
+    assert_equivariant(lambda x: run(layer, x), space, out_space=out_space, **options)
     x = random_features(space, IN, key=KEY, dtype=jnp.float64)
     literal = literal_layer(layer.plan, layer.coefficients, x, layer.bias)
-    assert_trees_close(layer(x), literal)
+    assert_trees_close(run(layer, x), literal)
     back = UNFLinear(out_space, OUT, IN, key=KEY, out_space=space, dtype=jnp.float64)
     y = literal_layer(back.plan, back.coefficients, literal, back.bias)
-    assert_trees_close(back(layer(x)), y)
+    assert_trees_close(run(back, literal), y)
 
 
 def test_nothing_is_lost_at_one_name_four_times():

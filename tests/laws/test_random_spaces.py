@@ -30,7 +30,7 @@ specs = st.lists(leaves, min_size=1, max_size=3)
 
 random_spaces = settings(
     deadline=None,
-    max_examples=25,
+    max_examples=12,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 
@@ -50,7 +50,7 @@ def random_space(strings: list[str]) -> unf.WeightSpace:
         raise
 
 
-@settings(random_spaces, max_examples=300)
+@settings(random_spaces, max_examples=60)
 @given(specs)
 def test_round_trips(strings):
     space = random_space(strings)

@@ -1,5 +1,6 @@
-"""For users' own tests: equivariance, invariance, and the paper's layer taken literally."""
+"""For users' own tests: assertions, the paper's layer implemented literally, known spaces."""
 
+from . import spaces
 from ._assertions import assert_equivariant, assert_invariant, random_features
 from ._oracle import literal_layer, valid_partitions
 
@@ -8,5 +9,6 @@ __all__ = [
     "assert_invariant",
     "literal_layer",
     "random_features",
+    "spaces",
     "valid_partitions",
 ]

@@ -1,6 +1,6 @@
 """Assertions for tests of equivariant and invariant functions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ from ..spec import WeightSpace
 def random_features(
     space: WeightSpace, channels: int, *, key: PRNGKeyArray, dtype: Any = jnp.float32
 ) -> PyTree:
-    """Normally distributed features on a weight space."""
+    """Standard normal features on a weight space."""
     shapes, treedef = jax.tree.flatten(space.to_shapes(channels, dtype))
     keys = jax.random.split(key, len(shapes))
     drawn = [jax.random.normal(k, s.shape, s.dtype) for k, s in zip(keys, shapes, strict=True)]
@@ -36,22 +36,23 @@ def assert_equivariant(
     Args:
         f: a function of features, with channels on inputs and outputs.
         space: the weight space of the input.
-        key: draws features and group element.
+        key: draws the features and the group element.
         out_space: the weight space of the output, by default `space`.
         channels: channels of the input.
-        dtype: of the input.
-        tolerance: allowed difference relative to the output's largest entry; by default
+        dtype: the dtype of the input.
+        tolerance: the allowed difference, relative to the output's largest entry; by default
             what rounding in `dtype` explains.
 
     Raises:
-        AssertionError: naming the leaf that differs most.
+        AssertionError: if they differ, naming the leaf that differs most.
     """
     out_space = space if out_space is None else out_space
     features_key, group_key = jax.random.split(key)
     x = random_features(space, channels, key=features_key, dtype=dtype)
-    group = _common_permutation(space, out_space, group_key)
-    permuted = f(space.permute(x, {n: i for n, i in group.items() if n in space.sizes}))
-    expected = out_space.permute(f(x), {n: i for n, i in group.items() if n in out_space.sizes})
+    keys = jax.random.split(group_key)
+    group = {**out_space.sample_permutation(keys[1]), **space.sample_permutation(keys[0])}
+    permuted = f(_permute(space, x, group))
+    expected = _permute(out_space, f(x), group)
     _assert_close(
         out_space.flatten(permuted, channels=True),
         out_space.flatten(expected, channels=True),
@@ -72,19 +73,20 @@ def assert_invariant(
 ) -> None:
     """Check f(σx) = f(x) (eq. 16) on random features and a random group element.
 
-    Args and errors are those of `assert_equivariant`.
+    The arguments and errors are those of `assert_equivariant`.
     """
     features_key, group_key = jax.random.split(key)
     x = random_features(space, channels, key=features_key, dtype=dtype)
-    permuted = f(space.permute(x, space.sample_permutation(group_key)))
+    permuted = f(_permute(space, x, space.sample_permutation(group_key)))
     got, expected = jax.tree.leaves(permuted), jax.tree.leaves(f(x))
     names = [f"output {i}" for i in range(len(expected))]
     _assert_close(got, expected, names, _tolerance(dtype, tolerance), "not invariant")
 
 
-def _common_permutation(space: WeightSpace, out_space: WeightSpace, key: PRNGKeyArray):
-    keys = jax.random.split(key)
-    return {**out_space.sample_permutation(keys[1]), **space.sample_permutation(keys[0])}
+def _permute(space: WeightSpace, x: PyTree, group: Mapping[str, Any]) -> PyTree:
+    """Permute with the names of the space, in NumPy: that compiles nothing."""
+    moved = {name: np.asarray(i) for name, i in group.items() if name in space.sizes}
+    return jax.tree.map(jnp.asarray, space.permute(jax.tree.map(np.asarray, x), moved))
 
 
 def _tolerance(dtype: Any, given: float | None) -> float:

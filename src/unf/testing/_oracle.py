@@ -1,9 +1,9 @@
-"""The paper's layer taken literally, to test against and to measure against.
+"""The paper's layer, implemented literally, to test and measure against.
 
-One term after another, for every pair of leaves: its entries are placed in the output's axes,
-multiplied by its channel matrix there and added to the output (eq. 25 and 30). Axes a term is
-constant along stay of size one until the addition, as in the authors' code, whose work this is.
-Partitions are enumerated independently of `unf.basis`.
+For every pair of leaves, the layer computes one term after another: it places the term's entries
+in the output's axes, multiplies them by the term's channel matrix and adds them to the output
+(eq. 25 and 30). Axes along which a term is constant keep size one until the addition, as in the
+authors' code. Partitions are enumerated independently of `unf.basis`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,25 +18,25 @@ from ..basis._terms import Partition
 from ..spec import Block
 
 
-def set_partitions(items: list, colour: Mapping) -> Iterator[list[list]]:
-    """All partitions of a list into non-empty subsets, each of one colour."""
+def _set_partitions(items: list, color: Mapping) -> Iterator[list[list]]:
+    """All partitions of a list into non-empty subsets, each of one color."""
     if not items:
         yield []
         return
     first, *rest = items
-    for smaller in set_partitions(rest, colour):
+    for smaller in _set_partitions(rest, color):
         yield [[first], *smaller]
         for i, subset in enumerate(smaller):
-            if colour[first] == colour[subset[0]]:
+            if color[first] == color[subset[0]]:
                 yield [*smaller[:i], [first, *subset], *smaller[i + 1 :]]
 
 
 def valid_partitions(source: Block, target: Block) -> Iterator[Partition]:
-    """Definition 1, and for nested axes: together only if what they are nested in is."""
+    """The valid partitions of definition 1; nested axes share a group only if their parents do."""
     labels = {("o", i): label for i, label in enumerate(target.labels)}
     labels |= {("i", i): label for i, label in enumerate(source.labels)}
     names = {index: label.name for index, label in labels.items()}
-    for subsets in set_partitions(sorted(labels), names):
+    for subsets in _set_partitions(sorted(labels), names):
         place = {index: number for number, subset in enumerate(subsets) for index in subset}
 
         def permute_together(a, b, place=place) -> bool:
@@ -49,8 +49,8 @@ def valid_partitions(source: Block, target: Block) -> Iterator[Partition]:
             yield tuple(sorted(tuple(sorted(subset)) for subset in subsets))
 
 
-def literal_term(partition: Partition, source: Block, target: Block, x: Array) -> Array:
-    """E(X) of eq. 25 with means for sums: the output's axes, size one where constant, channels."""
+def _literal_term(partition: Partition, source: Block, target: Block, x: Array) -> Array:
+    """E(X) of eq. 25 with means for sums: the output's axes, of size one where it is constant."""
     place = {index: number for number, group in enumerate(partition) for index in group}
     inputs = [place["i", i] for i in range(len(source.labels))]
     outputs = [place["o", i] for i in range(len(target.labels))]
@@ -78,7 +78,14 @@ def literal_term(partition: Partition, source: Block, target: Block, x: Array) -
 
 
 def literal_layer(plan: Plan, coefficients: Mapping[str, Array], x: PyTree, bias: Any = None):
-    """The layer of `unf.nn.apply`, term by term at full size."""
+    """Compute what `unf.nn.apply` computes, term by term at full size.
+
+    Args:
+        plan: from `unf.basis.make_plan`.
+        coefficients: the matrix of each core.
+        x: features in the plan's input space.
+        bias: for each output leaf, what is added to its channels.
+    """
     leaves = plan.in_space.flatten(x, channels=True)
     channels = leaves[0].shape[-1]
     parts = plan.in_space.fold(leaves)
@@ -100,7 +107,7 @@ def literal_layer(plan: Plan, coefficients: Mapping[str, Array], x: PyTree, bias
                         continue
                     term = known[partition]
                     matrix = coefficients[term.core][term.slices(channels, out_channels)]
-                    entries = literal_term(partition, source, target, parts[s]) @ matrix
+                    entries = _literal_term(partition, source, target, parts[s]) @ matrix
                     total = total + jnp.broadcast_to(entries, total.shape)
             blocks.append(target.unfold(total))
         start += len(blocks)

@@ -1,7 +1,7 @@
 """Weight spaces of known networks, by shape: for tests, benchmarks and the paper's tables.
 
-Functions named `paper_*` return the specifications with which the paper's own numbers come
-out, whether or not they are symmetries of the networks; the others are true symmetries.
+Functions named `paper_*` return the specifications that reproduce the paper's numbers, whether
+or not they are symmetries of the networks; the others are true symmetries.
 """
 
 from itertools import pairwise
@@ -21,7 +21,7 @@ def _space(entries: dict[str, _Entry], **sizes: int) -> WeightSpace:
 
 
 def mlp(*widths: int) -> WeightSpace:
-    """A multilayer perceptron with biases; inputs and outputs fixed."""
+    """A multilayer perceptron with biases; its inputs and outputs are fixed."""
     names = [f"h{i}" for i in range(len(widths))]
     names[0], names[-1] = "[in]", "[out]"
     entries: dict[str, _Entry] = {}
@@ -32,7 +32,7 @@ def mlp(*widths: int) -> WeightSpace:
 
 
 def gru_seq2seq(hidden: int = 128, vocabulary: int = 13) -> WeightSpace:
-    """Encoder and decoder GRU with one hidden permutation, of the Tiny RNN Zoo (§4.1).
+    """The encoder and decoder GRU of the Tiny RNN Zoo, with one hidden permutation (§4.1).
 
     The vocabulary is fixed; `relax()` gives the paper's setting with 2,058 terms.
     """
@@ -51,7 +51,7 @@ def gru_seq2seq(hidden: int = 128, vocabulary: int = 13) -> WeightSpace:
 def transformer(
     num_blocks: int = 2, width: int = 32, heads: int = 4, vocabulary: int = 1000, expand: int = 4
 ) -> WeightSpace:
-    """A pre-norm Transformer: one residual stream `d`, heads permuted and their inside nested."""
+    """A pre-norm Transformer: one residual stream `d`, and nested permutations in each head."""
     entries: dict[str, _Entry] = {
         "embed": ("[in] d", (vocabulary, width)),
         "output/kernel": ("d [out]", (width, vocabulary)),
