@@ -36,7 +36,7 @@ def matrix(title: str, values: Any, largest: float = 0, below: str = "") -> plot
 
     def draw(axis: Any) -> None:
         limit = largest or float(np.abs(values).max())
-        lines = {"edgecolors": plots.PALETTE[-1], "linewidth": 0.5}
+        lines = {"edgecolors": plots.PALETTE[-1], "linewidth": 0.5, "rasterized": values.size > 50}
         axis.pcolormesh(values, cmap="RdBu_r", vmin=-limit, vmax=limit, **lines)
         axis.set(xticks=[], yticks=[], aspect="equal", xlabel=below)
         axis.invert_yaxis()
