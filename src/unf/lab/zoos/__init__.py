@@ -6,7 +6,6 @@ zoo = unf.lab.zoos.build(unf.lab.zoos.TinyRNN(hidden=16), "out/zoo", models=256)
 from ._build import build
 from ._recipe import (
     RECIPES,
-    Choices,
     Recipe,
     SmallCNNZoo,
     TinyRNN,
@@ -15,15 +14,13 @@ from ._recipe import (
     recipe_of,
 )
 from ._show import draw, sample_sums
-from ._train import Trained, train_chunk, train_in_parts
+from ._train import train_chunk
 
 __all__ = [
     "RECIPES",
-    "Choices",
     "Recipe",
     "SmallCNNZoo",
     "TinyRNN",
-    "Trained",
     "TwoMoonsZoo",
     "build",
     "draw",
@@ -31,5 +28,4 @@ __all__ = [
     "recipe_of",
     "sample_sums",
     "train_chunk",
-    "train_in_parts",
 ]

@@ -47,7 +47,7 @@ def draw(zoo: Zoo, path: str | os.PathLike) -> None:
 
 def sample_sums(zoo: Zoo, model: int, count: int = 5) -> list[tuple[str, str, bool]]:
     """Some questions, what a model answers, and whether it is right."""
-    task = recipe_of(zoo).task  # type: ignore[attr-defined]
+    task: Any = recipe_of(zoo).task
     params = jax.tree.map(lambda x: x[0], zoo.weights(np.array([model])))
     problems = task.problems(count, key=jax.random.key(0))
     said = jax.jit(task.answer)(params, problems.questions)
