@@ -22,7 +22,8 @@ from ._progress import Progress
 from ._scores import kendall_tau, r_squared, summary
 from .predict import Examples, Training, fit, invariance_gap, predict
 from .tasks import TwoMoons
-from .zoos import TwoMoonsZoo, train_in_parts
+from .zoos import TwoMoonsZoo
+from .zoos._train import train_in_parts
 
 __all__ = ["Config", "Result", "run"]
 

@@ -1,6 +1,6 @@
 """Small images and text: built in, from prepared arrays, or from official files."""
 
-from ._catalogue import Entry, catalogue, prepare
+from ._catalogue import catalogue, prepare
 from ._files import DataError, MissingDataError
 from ._images import DATASETS, Images, load_images
 from ._text import TEXTS, UNITS, Text, load_text
@@ -10,7 +10,6 @@ __all__ = [
     "TEXTS",
     "UNITS",
     "DataError",
-    "Entry",
     "Images",
     "MissingDataError",
     "Text",

@@ -8,7 +8,7 @@ import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -113,7 +113,7 @@ def read_prepared(path: Path, fields: Sequence[str]) -> list[np.ndarray]:
         ) from error
 
 
-def _read_member(stored: np.lib.npyio.NpzFile, field: str, length: int) -> np.ndarray:
+def _read_member(stored: Any, field: str, length: int) -> np.ndarray:
     """One array, after comparing the size that it claims with the file's."""
     member, library = stored.zip.getinfo(f"{field}.npy"), np.lib.format
     with stored.zip.open(member) as file:

@@ -59,8 +59,6 @@ class Addition(Task):
             raise ValueError(f"digits is {self.digits}; expected 1 to 8, so that sums fit 32 bits")
         if self.dtype not in ("float32", "bfloat16", "float64"):
             raise ValueError(f"dtype is {self.dtype!r}; expected float32, bfloat16 or float64")
-        if self.dtype == "float64" and not jax.config.read("jax_enable_x64"):
-            raise ValueError("dtype is 'float64', which needs JAX_ENABLE_X64=1")
 
     def data(self) -> Data:
         """Nothing: problems are drawn when they are needed."""

@@ -1,15 +1,14 @@
 """A gated recurrent unit that reads symbols, with its gradient written out.
 
-With r, z, n the gates and T_s the row of a table for the symbol s that is read,
+With r, z, n the gates and T_s the row of a table for the symbol s,
 
     r = σ(T_r + h W_r)    z = σ(T_z + h W_z)    n = tanh(T_n + r ⊙ (h W_n + b))
     h' = (1 − z) ⊙ n + z ⊙ h.
 
-Training many small networks at once is bound by memory traffic, not by arithmetic: the gradients
-of W, b and T are one product over all time steps, instead of a sum read and written at each.
-There are two forms of the loop. On accelerators it is written out, with the gates side by side
-in one product and everything in separate arrays, so that nothing is copied together. CPUs
-compile that slowly and run it badly; they scan, gate by gate.
+Training many small networks at once is limited by memory traffic, not by arithmetic, so the
+gradients of W, b and T are single products over all time steps. On accelerators the loop is
+unrolled, with the gates side by side in one product and each step in its own arrays, so that
+nothing is copied together. CPUs compile and run that slowly; they scan, gate by gate.
 """
 
 from collections.abc import Sequence
@@ -28,7 +27,7 @@ Triple = tuple[Array, Array, Array]
 
 
 class _Gates(NamedTuple):
-    """What one step computes, in at least float32; `own` is h W_n + b."""
+    """The gates of one step, in at least float32; `own` is h W_n + b."""
 
     r: Array
     z: Array
@@ -40,7 +39,7 @@ class _Gates(NamedTuple):
         return ((1 - self.z) * self.n + self.z * state).astype(state.dtype)
 
     def pull_back(self, d_after: State, state: State) -> tuple[Array, ...]:
-        """Gradients by h W_r, h W_z, h W_n, by T_n, and directly by h, from the next state's."""
+        """Gradients with respect to h W_r, h W_z, h W_n, T_n, and h directly."""
         r, z, n, own = (gate.astype(wide(gate)) for gate in self)
         d_after = d_after.astype(r.dtype)
         d_n = d_after * (1 - z) * (1 - n * n)
@@ -49,16 +48,16 @@ class _Gates(NamedTuple):
         return d_r, d_z, d_n * r, d_n, d_after * z
 
     def kept(self, like: Array) -> "_Gates":
-        """As they are stored for the way back."""
+        """The gates in the dtype in which they are kept for the backward pass."""
         return _Gates(*(gate.astype(like.dtype) for gate in self))
 
 
 def gru(
     table: Table, kernel: Kernel, bias: Bias, symbols: Int[Array, "time batch"], state: State
 ) -> States:
-    """The states after each symbol, beginning from `state`; gates r, z, n are side by side."""
+    """The states after each symbol, starting from `state`; gates r, z, n are side by side."""
     if _on_accelerator():
-        return _written_out(table, kernel, bias, symbols, state)
+        return _unrolled(table, kernel, bias, symbols, state)
     return _scanned(_thirds(table), _thirds(kernel), bias, symbols, state)
 
 
@@ -70,7 +69,7 @@ def gru_step(
 
 
 def wide(x: Array) -> jnp.dtype:
-    """The type to compute in: at least float32."""
+    """The dtype to compute in: at least float32."""
     return jnp.promote_types(x.dtype, jnp.float32)
 
 
@@ -142,11 +141,11 @@ _scanned.defvjp(_scan_forward, _scan_backward)
 
 
 @jax.custom_vjp
-def _written_out(table: Table, kernel: Kernel, bias: Bias, symbols: Array, state: State) -> States:
-    return _out_forward(table, kernel, bias, symbols, state)[0]
+def _unrolled(table: Table, kernel: Kernel, bias: Bias, symbols: Array, state: State) -> States:
+    return _unroll_forward(table, kernel, bias, symbols, state)[0]
 
 
-def _out_forward(table: Table, kernel: Kernel, bias: Bias, symbols: Array, state: State):
+def _unroll_forward(table: Table, kernel: Kernel, bias: Bias, symbols: Array, state: State):
     states, kept = [state], []
     for now in symbols:
         product = states[-1] @ kernel
@@ -156,10 +155,10 @@ def _out_forward(table: Table, kernel: Kernel, bias: Bias, symbols: Array, state
     return jnp.stack(states[1:]), (table, kernel, symbols, states[:-1], kept)
 
 
-def _out_backward(residuals: tuple, cotangents: States):
+def _unroll_backward(residuals: tuple, cotangents: States):
     table, kernel, symbols, before, kept = residuals
     dtype, hidden = kernel.dtype, kernel.shape[0]
-    # The gradient by T_n is the fourth of those side by side; it does not reach h.
+    # The fourth gradient, by T_n, does not reach h.
     padded = jnp.concatenate([kernel, jnp.zeros((hidden, hidden), dtype)], axis=1).T
     d_state, collected = jnp.zeros_like(cotangents[0]), []
     for d_after, state, gates in zip(cotangents[::-1], before[::-1], kept[::-1], strict=True):
@@ -174,4 +173,4 @@ def _out_backward(residuals: tuple, cotangents: States):
     return d_table, d_kernel, d_bias, None, d_state
 
 
-_written_out.defvjp(_out_forward, _out_backward)
+_unrolled.defvjp(_unroll_forward, _unroll_backward)

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import prod, sqrt
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ...graph import infer
 from ...spec import WeightSpace
@@ -117,14 +117,6 @@ class CNNTask(ImageTask):
         return make_space(self, spec)
 
 
-class Dropped(NamedTuple):
-    """Labeled images, and a key for dropout."""
-
-    images: Array
-    classes: Int[Array, " batch"]
-    key: PRNGKeyArray
-
-
 @dataclass(frozen=True)
 class SmallCNN(ImageTask):
     """3×3 convolutions, global average, linear; 4,970 weights at 16 channels on gray images.
@@ -161,13 +153,12 @@ class SmallCNN(ImageTask):
             width = self.channels
         return params | {"linear": layer(width, self.num_classes)}
 
-    def batch(self, examples: Labeled, *, key: PRNGKeyArray) -> Dropped:
+    def batch(self, examples: Labeled, *, key: PRNGKeyArray) -> Labeled:
         """Random images from the part that training sees."""
         chosen, dropped = jax.random.split(key)
         uniform = jax.random.uniform(chosen, (self.batch_size,), jnp.float32)
         index = jnp.floor(self.data_fraction * len(examples.classes) * uniform).astype(int)
-        batch = scaled(Labeled(examples.images[index], examples.classes[index]))
-        return Dropped(*batch, dropped)
+        return scaled(Labeled(examples.images[index], examples.classes[index], dropped))
 
     def logits(
         self,
@@ -187,7 +178,7 @@ class SmallCNN(ImageTask):
             x = jnp.where(kept, x / (1 - self.dropout), 0.0)
         return add(x @ params["linear"]["kernel"], params["linear"]["bias"])
 
-    def loss(self, params: PyTree, batch: Dropped) -> Float[Array, ""]:
+    def loss(self, params: PyTree, batch: Labeled) -> Float[Array, ""]:
         """Cross entropy, with dropout."""
         return cross_entropy(self.logits(params, batch.images, batch.key), batch.classes)
 

@@ -75,10 +75,12 @@ def mean_of_parts(score: Callable[[Any], Any], examples: Any) -> Any:
 
 
 class Labeled(NamedTuple):
-    """Images, with 8 bits per value in data and with values in [0, 1] in batches; and classes."""
+    """Images, with 8 bits per value in data and values in [0, 1] in batches; and their classes."""
 
     images: Array
     classes: Int[Array, " batch"]
+    key: PRNGKeyArray | None = None
+    """Of a batch: for dropout, if the network has it."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ zoo = unf.lab.zoos.build(unf.lab.zoos.TinyRNN(hidden=16), "out/zoo", models=256)
 from ._build import build
 from ._recipe import (
     RECIPES,
-    Choices,
     Recipe,
     SmallCNNZoo,
     TinyRNN,
@@ -14,19 +13,16 @@ from ._recipe import (
     log_uniform,
     recipe_of,
 )
-from ._train import Trained, train_chunk, train_in_parts
+from ._train import train_chunk
 
 __all__ = [
     "RECIPES",
-    "Choices",
     "Recipe",
     "SmallCNNZoo",
     "TinyRNN",
-    "Trained",
     "TwoMoonsZoo",
     "build",
     "log_uniform",
     "recipe_of",
     "train_chunk",
-    "train_in_parts",
 ]

@@ -1,6 +1,5 @@
 """Recipes of zoos: a task, and how the settings of its networks are drawn."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,7 +18,7 @@ Choices = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
-class Recipe(ABC):
+class Recipe:
     """A task, and how the settings of its networks are drawn.
 
     Networks are trained with Adam, each at its own learning rate, in chunks that share a batch
@@ -52,10 +51,10 @@ class Recipe(ABC):
                     f"{name} from {low} to {high}; expected 0 < min_{name} <= max_{name}"
                 )
 
-    @property
-    @abstractmethod
+    @cached_property
     def task(self) -> Task:
-        """What the networks learn; it has a field `batch_size` and a method `measure`."""
+        """What the networks learn; it needs a field `batch_size` and a method `measure`."""
+        raise NotImplementedError(f"{type(self).__name__} has no task")
 
     def draw(self, *, key: PRNGKeyArray) -> Choices:
         """Draw the settings of one network.

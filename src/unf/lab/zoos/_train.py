@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -120,7 +120,7 @@ def _wait(entry: tuple[Array, int], on_steps: Callable[[int], None]) -> None:
     on_steps(steps)
 
 
-def _with_settings(task: Task, settings: Choices | dict[str, int]) -> Task:
+def _with_settings(task: Task, settings: Mapping[str, Any]) -> Task:
     """The task with other values of some fields, which may be traced.
 
     A shallow copy keeps what the task has loaded, and does not check values that are traced.
