@@ -48,17 +48,15 @@ def test_info(folder, capsys):
     assert ["cifar10", "missing"] in lines
     text = " ".join(word for line in lines for word in line)
     assert "197 train and 9 held out (uint8), vocabulary 256" in text
-    assert "t10k-labels-idx1-ubyte, each plain or .gz" in text
-    assert "cifar-10-python.tar.gz or cifar-10-binary.tar.gz" in text
-    assert f"no file cifar10_16x16.npz (for cifar10) in {folder}" in text
+    assert "t10k-labels-idx1-ubyte" in text and "cifar-10-batches-bin" in text
+    assert f"cifar10 is not in {folder}" in text
 
 
 def test_info_without_a_folder(capsys):
     assert run("info") == 0
     printed = capsys.readouterr().out
-    assert "lm1b is in the file lm1b_bytes.npz or the official files (1-billion" in printed
-    assert "and no folder was named" in printed
-    assert "--data-folder or the variable UNF_DATA" in printed
+    assert "lm1b needs the file lm1b_bytes.npz or the official files (train.txt" in printed
+    assert "no folder was named" in printed and "set the variable UNF_DATA" in printed
     assert "python-docs bytes  found    built in" in printed
 
 

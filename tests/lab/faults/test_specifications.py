@@ -76,5 +76,5 @@ def test_any_description(tree, sizes):
     ids=["nested", "long", "many factors", "many blocks", "many layers", "large"],
 )
 def test_unreasonable_specifications_are_refused_at_once(spec, shape):
-    with pytest.raises(SpecError, match=r"brackets|long|axes|blocks|shape"):
+    with pytest.raises(SpecError, match=r"brackets|long|axes|blocks|shape|not determined"):
         WeightSpace.from_spec(spec, jax.ShapeDtypeStruct(shape, "float32"), sizes={})

@@ -119,7 +119,7 @@ def test_mistakes(whole, tmp_path):
         meta_train(dataclasses.replace(TASK, hidden=(4,)), "unf", whole, OPTIONS, resume=True)
     with pytest.raises(MetaError, match="unknown kind of optimizer 'adam'"):
         meta_train(TASK, "adam", tmp_path)
-    with pytest.raises(MetaError, match="horizon is 5 and the window 2"):
+    with pytest.raises(MetaError, match="horizon is 5 and window 2"):
         train(tmp_path, dataclasses.replace(OPTIONS, horizon=5))
     for change, message in [
         ({"cut": float("nan")}, "cut nan"),
@@ -178,10 +178,10 @@ def test_the_last_good_checkpoint_is_used(whole, tmp_path, capsys, how):
         np.testing.assert_array_equal(a, b)
     assert (tmp_path / "metrics.csv").read_text() == (whole / "metrics.csv").read_text()
     said = capsys.readouterr().err
-    assert how == "missing" or (str(last) in said and "going on from step 4" in said)
+    assert how == "missing" or (str(last) in said and "continuing from step 4" in said)
     for file in checkpoints(tmp_path):
         damage(file, "flipped")
-    with pytest.raises(MetaError, match=r"no whole checkpoint .*altered.*; remove .* to begin ag"):
+    with pytest.raises(MetaError, match=r"no usable checkpoint .*altered"):
         train(tmp_path, resume=True)
 
 

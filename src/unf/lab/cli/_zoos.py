@@ -35,6 +35,7 @@ class Build(Job, Generic[R]):
         unf zoo build tiny-rnn --out out/tiny-rnn          (a GPU, ten minutes)
         unf zoo build tiny-rnn --out out/tiny-rnn --resume
         unf zoo build small-cnn --models 64 --out out/small-cnn
+        unf zoo build two-moons --models 500 --out out/two-moons
     """
 
     recipe: R
