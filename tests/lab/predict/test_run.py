@@ -108,7 +108,7 @@ def test_networks_are_split_without_overlap(zoo):
     assert sorted(np.concatenate(split)) == list(range(32))
     with pytest.raises(ZooError, match=r"32 usable models cannot be divided into \(30, 6, 6\)"):
         zoo.split((30, 6, 6))
-    with pytest.raises(ZooError, match=r"cannot be split into \(8, 3\) .* smaller sizes="):
+    with pytest.raises(ZooError, match=r"cannot be divided into \(8, 3\) .* smaller sizes="):
         zoo.split((8, 3))
 
 

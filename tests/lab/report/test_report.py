@@ -277,12 +277,12 @@ def test_too_many_runs_for_a_page(comparison_file, tmp_path):
 ODD = (None, -1, 10**400, float("nan"), "<b>", [], {"a": [None]}, "\ud800", 1e308)
 
 
-def altered(rng, value):
+def oddly(rng, value):
     """A JSON value with one of its parts replaced by something odd."""
     if isinstance(value, dict | list) and value and rng.random() < 0.9:
         copy = value.copy()
         key = rng.choice(list(copy)) if isinstance(copy, dict) else rng.randrange(len(copy))
-        copy[key] = altered(rng, copy[key])
+        copy[key] = oddly(rng, copy[key])
         return copy
     return rng.choice(ODD)
 
@@ -305,7 +305,7 @@ def test_altered_files_give_a_page_or_an_error(
         place = rng.randrange(len(data))
         data = data[:place] + rng.choice([b"", rng.randbytes(3) + data[place + 3 :]])
     else:
-        data = json.dumps(altered(rng, json.loads(data))).encode()
+        data = json.dumps(oddly(rng, json.loads(data))).encode()
     (tmp_path / kind).write_bytes(data)
     try:
         page = report.render(tmp_path / kind if kind == "x.json" else tmp_path)
