@@ -67,7 +67,18 @@ class TaskOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train(Job):
+class TaskJob(Job):
+    """A job on a task."""
+
+    setting: TaskOptions  # The task and its data.
+
+    def settled(self) -> "TaskJob":
+        """With the data that were found."""
+        return dataclasses.replace(self, setting=self.setting.settled())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train(TaskJob):
     """Meta-train an optimizer.
 
     Examples:
@@ -76,7 +87,6 @@ class Train(Job):
         unf lopt train --task mlp --optimizer unf --data DIR --resume
     """
 
-    setting: TaskOptions  # The task and its data.
     optimizer: Annotated[str, one_of(tuple(KINDS))]  # The kind of learned optimizer.
     out: Folder = None  # For results; out/lopt/TASK-OPTIMIZER by default.
     small: bool = False  # A small version, for CPUs.
@@ -97,10 +107,6 @@ class Train(Job):
         """The folder of the optimizer."""
         name = f"{self.setting.task}-{self.optimizer}" + ("-small" if self.small else "")
         return self.out or Path("out/lopt") / name
-
-    def settled(self) -> "Train":
-        """With the data that were found."""
-        return dataclasses.replace(self, setting=self.setting.settled())
 
     def run(self) -> None:
         """Meta-train, then train fresh networks with the result."""
@@ -167,7 +173,7 @@ def _tensorboard(out: Path) -> Callable[[Row], None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Eval(Job):
+class Eval(TaskJob):
     """Train fresh networks with learned optimizers, and with tuned baselines.
 
     An OPTIMIZER is the folder of a meta-training, a file, or the name of a shipped optimizer.
@@ -179,7 +185,6 @@ class Eval(Job):
 
     # Learned optimizers to evaluate.
     optimizers: Annotated[Positional[tuple[str, ...]], arg(metavar="OPTIMIZER")] = ()
-    setting: TaskOptions  # The task and its data.
     seeds: int = 5  # How many networks to train with each optimizer.
     horizon: int = 0  # Steps of training; 0: the paper's.
     baselines: tuple[str, ...] = tuple(GRIDS)  # Tuned on a grid; none: leave them out.
@@ -193,10 +198,6 @@ class Eval(Job):
     def record(self) -> Path:
         """Beside the comparison."""
         return self.results.with_name(f"{self.results.name}.config.toml")
-
-    def settled(self) -> "Eval":
-        """With the data that were found."""
-        return dataclasses.replace(self, setting=self.setting.settled())
 
     def run(self) -> None:
         """Train, write the comparison, print a table."""

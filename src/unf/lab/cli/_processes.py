@@ -84,7 +84,7 @@ def supervise(options: Processes, words: Sequence[str]) -> int:
         _end(children, _HEARTBEAT_SECONDS)
         return INTERRUPTED
     codes = _end(children, _GRACE_SECONDS)
-    if any(code < 0 or code == _CRASHED for code in codes):
+    if 1 not in codes and any(code < 0 or code == _CRASHED for code in codes):  # 1 said why
         say(
             "unf: a process of this job crashed, was killed, or lost contact with another one, so "
             "the job has stopped. Finished work is kept: start all processes again with --resume"
