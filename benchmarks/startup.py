@@ -1,4 +1,4 @@
-"""How long `import unf` takes beyond JAX's own import, and the command beyond Python's start."""
+"""The time until first results: importing, starting the command, making and calling a model."""
 
 import statistics
 import subprocess
@@ -12,6 +12,24 @@ start = time.perf_counter(); import jax, jax.numpy
 middle = time.perf_counter(); import unf
 print(middle - start, time.perf_counter() - middle)
 """
+_CONSTRUCT = """
+import time, jax, jax.numpy as jnp, unf
+from unf.testing import spaces
+space = spaces.transformer(num_blocks=3, width=16, vocabulary=50).relax()
+x = space.unflatten([jnp.ones((*leaf.shape, 1)) for leaf in space.leaves])
+start = time.perf_counter()
+model = jax.block_until_ready(unf.models.InvariantUNF(space, 1, 1, key=jax.random.key(0)))
+made = time.perf_counter()
+jax.block_until_ready(model.backbone.layers[0](x))
+layer = time.perf_counter()
+jax.block_until_ready(model(x))
+print(made - start, layer - made, time.perf_counter() - layer)
+"""
+_CONSTRUCTED = (
+    "InvariantUNF for a Transformer of 53 tensors",
+    "its first layer, called without jit",
+    "the whole model, called without jit",
+)
 
 
 def run(repeats: int = 7) -> list[dict[str, Any]]:
@@ -28,6 +46,9 @@ def run(repeats: int = 7) -> list[dict[str, Any]]:
     ]
     for name, words in commands.items():
         rows.append({"what": name, "seconds": statistics.median(_seconds(words) for _ in range(3))})
+    triples = [list(map(float, _output("-c", _CONSTRUCT).split())) for _ in range(3)]
+    for name, column in zip(_CONSTRUCTED, zip(*triples, strict=True), strict=True):
+        rows.append({"what": name, "seconds": statistics.median(column)})
     return rows
 
 

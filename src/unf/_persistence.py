@@ -49,18 +49,18 @@ def read_arrays(path: str | os.PathLike) -> tuple[dict[str, Any], Arrays]:
     """
     data = Path(path).read_bytes()
     try:
-        arrays = {name: _array(**entry) for name, entry in deserialize(data)}
+        arrays = {
+            name: np.ndarray(entry["shape"], _DTYPES[entry["dtype"]], entry["data"])
+            for name, entry in deserialize(data)
+        }
         metadata = _header(data).get("__metadata__") or {}
-    except (SafetensorError, ValueError, RecursionError, TypeError) as error:
+    except (SafetensorError, ValueError, KeyError, RecursionError, TypeError) as error:
         raise ValueError(f"{path}: not a complete safetensors file ({error})") from error
     if "unf" not in metadata:
         raise ValueError(f"{path}: a safetensors file, but not one saved by unf")
     if metadata.get("sum") != checksum(data):
         raise ValueError(f"{path}: altered since it was written (the checksum differs)")
-    try:
-        description = json.loads(metadata["unf"])
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: the description is not JSON ({error})") from error
+    description = json.loads(metadata["unf"])
     if not isinstance(description, dict):
         raise ValueError(f"{path}: the description is not a JSON object")
     return description, arrays
@@ -110,31 +110,20 @@ def fill(skeleton: Any, arrays: Arrays, path: Any) -> Any:
     """Fill a tree, whose leaves are arrays or their shapes, with the arrays of a file.
 
     Raises:
-        ValueError: if names, shapes or kinds of dtypes differ.
+        ValueError: naming the first array that is missing, unexpected or of another shape.
     """
-    expected = _named(skeleton)
-    missing, extra = expected.keys() - arrays.keys(), arrays.keys() - expected.keys()
-    if missing or extra:
-        raise ValueError(
-            f"{path}: the arrays do not match the description: missing {sorted(missing)}, "
-            f"unexpected {sorted(extra)}"
-        )
-    for name, leaf in expected.items():
-        found = arrays[name]
-        if found.shape != leaf.shape:
-            raise ValueError(f"{path}: {name} has shape {found.shape}, expected {leaf.shape}")
+    found = {name: array.shape for name, array in arrays.items()}
+    expected = {name: leaf.shape for name, leaf in _named(skeleton).items()}
+    for name in sorted(found.keys() | expected.keys()):
+        if found.get(name) != expected.get(name):
+            sides = [side.get(name, "no such array") for side in (expected, found)]
+            raise ValueError(f"{path}: array {name}: expected {sides[0]}, got {sides[1]}")
 
     def take(key_path: Any, leaf: Any) -> Any:
         name = jax.tree_util.keystr(key_path)
         return jnp.asarray(arrays[name]) if _is_array_or_shape(leaf) else leaf
 
     return jax.tree_util.tree_map_with_path(take, skeleton)
-
-
-def _array(dtype: str, shape: list[int], data: bytearray) -> np.ndarray:
-    if dtype not in _DTYPES:
-        raise ValueError(f"dtype {dtype}, expected one of {list(_DTYPES)}")
-    return np.ndarray(shape, _DTYPES[dtype], data)
 
 
 def _header(data: bytes) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import jax
 import pytest
 
 from unf import count_terms
+from unf.lab import table2
 from unf.nn import NFNLinear, UNFLinear
 from unf.testing import spaces
 

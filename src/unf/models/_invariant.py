@@ -186,16 +186,7 @@ def InvariantDeepSet(
 ) -> Invariant:
     """`InvariantUNF` with Deep Set layers, which ignore any reordering of a tensor's entries.
 
-    Args:
-        space: the weight space of the input.
-        in_channels: channels of the input.
-        out_size: length of the output vector.
-        key: draws the weights.
-        hidden_channels: channels of every layer.
-        num_layers: the number of Deep Set layers.
-        mlp_width: width of the MLP.
-        mlp_layers: the number of linear layers of the MLP.
-        activation: a function, or its name in `jax.nn`; only functions of `jax.nn` can be saved.
+    The arguments have the same meaning as those of `InvariantUNF`.
     """
     made_by = record_call("InvariantDeepSet", locals())
     if num_layers < 1:
@@ -223,22 +214,17 @@ def StatNN(
     """An MLP on seven statistics of every weight tensor, a strong invariant baseline (§4.1).
 
     The statistics are those of Unterthiner et al. (2020): mean, variance and the quantiles at 0,
-    25, 50, 75 and 100 % of every leaf and channel. The defaults are the paper's.
-
-    Args:
-        space: the weight space of the input.
-        in_channels: channels of the input.
-        out_size: length of the output vector.
-        key: draws the weights.
-        mlp_width: width of the MLP.
-        mlp_layers: the number of linear layers of the MLP.
-        activation: a function, or its name in `jax.nn`; only functions of `jax.nn` can be saved.
+    25, 50, 75 and 100 % of every leaf and channel. The defaults are the paper's; the arguments
+    have the same meaning as those of `InvariantUNF`.
     """
     made_by = record_call("StatNN", locals())
     pool = InvariantPool(space, statistics=SEVEN_STATISTICS)
     features = pool.out_size(in_channels)
     head = _make_head(features, out_size, mlp_width, mlp_layers, activation, key)
     return Invariant(None, pool, head, made_by=made_by)
+
+
+_make_mlp = eqx.filter_jit(eqx.nn.MLP)
 
 
 def _make_head(
@@ -252,7 +238,7 @@ def _make_head(
     if layers < 1:
         raise ValueError(f"mlp_layers is {layers}; expected at least 1")
     function = resolve_activation(activation)
-    return eqx.nn.MLP(features, out_size, width, depth=layers - 1, activation=function, key=key)
+    return _make_mlp(features, out_size, width, depth=layers - 1, activation=function, key=key)
 
 
 def _check_channels(head: Any, pool: InvariantPool, features: Array) -> None:
