@@ -91,8 +91,8 @@ def _draw(result: Result, *, key: PRNGKeyArray) -> None:
     colors = {"UNF": plots.PALETTE[2], "StatNN": plots.PALETTE[1]}
     for name, score in result.scores.items():
         predicted, labels = score.predictions[0], ("true accuracy", "predicted from the weights")
-        true, look = result.accuracies[-len(predicted) :], {"color": colors[name]}
-        chart = plots.points(true, predicted, labels, diagonal=True, **look)
+        true = result.accuracies[-len(predicted) :]
+        chart = plots.points(true, predicted, labels, color=colors[name], diagonal=True)
         panels.append(plots.Panel(f"{name}: τ {summary(score.tau)}", chart))
     result.picture.parent.mkdir(parents=True, exist_ok=True)
     rows = [[0, 0, 1, 1, 2, 2], [3, 3, 3, 4, 4, 4]]
