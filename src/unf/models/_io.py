@@ -68,7 +68,10 @@ def _build(description: dict[str, Any]) -> Any:
     make = _MAKERS.get(str(description["kind"]))
     if make is None:
         raise ValueError(f"unknown kind of model {description['kind']!r}")
-    config = {k: tuple(x) if isinstance(x, list) else x for k, x in description["config"].items()}
+    config: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in description["config"].items()
+    }
     for name in ("space", "out_space"):
         if name in description:
             config[name] = WeightSpace.from_json(description[name])
