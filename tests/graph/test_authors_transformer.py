@@ -13,7 +13,7 @@ from unf.testing import spaces
 WIDTH, HEADS = 4, 4
 
 
-def normalise(p, path, x):
+def normalize(p, path, x):
     x = x - jnp.mean(x, -1, keepdims=True)
     x = x * jax.lax.rsqrt(jnp.var(x, -1, keepdims=True) + 1e-6)
     return x * p[f"{path}/scale"][None] + p[f"{path}/bias"][None]
@@ -27,12 +27,12 @@ def transformer(p, tokens):
     """Two pre-norm blocks, four heads, untied output, no positions."""
     x = p["embed"][tokens]
     for i in range(2):
-        y = normalise(p, f"{i}/norm1", x)
+        y = normalize(p, f"{i}/norm1", x)
         q, k, v = (dense(p, f"{i}/{n}", y).reshape(-1, HEADS, WIDTH) for n in "qkv")
         x = x + dense(p, f"{i}/attention", attend(q, k, v).reshape(-1, HEADS * WIDTH))
-        y = normalise(p, f"{i}/norm2", x)
+        y = normalize(p, f"{i}/norm2", x)
         x = x + dense(p, f"{i}/down", jax.nn.gelu(dense(p, f"{i}/up", y)))
-    return dense(p, "output", normalise(p, "norm", x))
+    return dense(p, "output", normalize(p, "norm", x))
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 import unf
-from tests.graph.networks import NETWORKS
+from tests.graph.networks import NETWORKS, inferred
 from tests.graph.networks._case import f32
 from tests.graph.networks.attention import attend
 from tests.graph.scalar_graph import count_symmetries, group_order
@@ -100,7 +100,9 @@ def tiny_gated_pair():
 
 @pytest.mark.parametrize("name", FROM_TABLE)
 def test_group_is_all_automorphisms(name):
-    make = NETWORKS[name].make if name in NETWORKS else globals()[name]
-    fn, params, *inputs = make()
-    space = unf.infer(fn, params, *inputs)
+    if name in NETWORKS:
+        fn, params, inputs, space = inferred(name)
+    else:
+        fn, params, *inputs = globals()[name]()
+        space = unf.infer(fn, params, *inputs)
     assert group_order(space) == count_symmetries(fn, params, *inputs)

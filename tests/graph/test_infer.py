@@ -53,7 +53,7 @@ def test_a_name_common_to_input_and_output_ties_them():
     assert space.to_spec() == {"up": "d up", "down": "up d"}
 
 
-def test_arrays_serve_as_well_as_shapes():
+def test_arrays_and_shapes_give_the_same():
     arrays = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), MLP)
     assert unf.infer(mlp, arrays, jnp.zeros((2, 4))) == unf.infer(mlp, MLP, f32(2, 4))
 

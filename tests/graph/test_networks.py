@@ -7,7 +7,7 @@ import pytest
 
 import unf
 from tests.graph.compare import canonical, expected_space, relative_change, single_axes
-from tests.graph.networks import NETWORKS, fill
+from tests.graph.networks import NETWORKS, fill, inferred
 
 DESCRIBED = [name for name, network in NETWORKS.items() if network.expected]
 
@@ -15,8 +15,7 @@ DESCRIBED = [name for name, network in NETWORKS.items() if network.expected]
 @pytest.mark.parametrize("name", DESCRIBED)
 def test_finds_the_expected_group(name):
     network = NETWORKS[name]
-    fn, params, *inputs = network.make()
-    space = unf.infer(fn, params, *inputs)
+    _, params, _, space = inferred(name)
     assert canonical(space) == canonical(expected_space(space, network, params))
 
 
@@ -28,8 +27,7 @@ def test_group_is_exact(name):
     windows of which only the middle sees anything.
     """
     network = NETWORKS[name]
-    fn, params, *inputs = network.make()
-    space = unf.infer(fn, params, *inputs)
+    fn, params, inputs, space = inferred(name)
     values = [fill(x, seed=i) for i, x in enumerate(inputs)]
     assert not unf.verify(fn, fill(params), space, *values, key=jax.random.key(0)).broken
     if not network.expected:
@@ -50,8 +48,8 @@ def test_group_is_exact(name):
 
 
 def test_names_are_stable_between_runs():
-    fn, params, *inputs = NETWORKS["gpt_tied"].make()
-    assert unf.infer(fn, params, *inputs) == unf.infer(fn, params, *inputs)
+    fn, params, inputs, space = inferred("gpt_tied")
+    assert unf.infer(fn, params, *inputs) == space
 
 
 def widen(x):

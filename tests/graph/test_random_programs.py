@@ -87,7 +87,7 @@ class Program:
         size = self.shape[-1]
         self.then(lambda p, x: jnp.sin(x @ (2 * jnp.eye(size) + 0.5)), self.shape)
 
-    def normalise(self):
+    def normalize(self):
         axis = self.axis()
         self.then(lambda p, x: x / (1 + jnp.sum(x**2, axis, keepdims=True)), self.shape)
 

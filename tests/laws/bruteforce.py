@@ -86,8 +86,9 @@ def explicit_terms(plan: Plan) -> dict[tuple[int, int], tuple[list[Term], np.nda
     for t, target in enumerate(plan.out_space.blocks):
         for s, source in enumerate(plan.in_space.blocks):
             of_pair, tensors = known.get((t, s), {}), []
-            partitions = [p for p in valid_partitions(source, target) if p in of_pair]
-            assert plan.minimal or len(partitions) == len(list(valid_partitions(source, target)))
+            valid = list(valid_partitions(source, target))
+            partitions = [p for p in valid if p in of_pair]
+            assert plan.minimal or partitions == valid
             sizes = [label.size for label in (*target.labels, *source.labels)]
             index = np.indices(sizes)
             for partition in partitions:

@@ -101,7 +101,7 @@ def _color_bar(x: Number, y: Number, height: Number, largest: Number) -> list[st
         at = y + height * (1 - share)
         parts.append(
             f'<path d="M{x + _BAR:.1f} {at:.1f}h4" stroke="{GRAY}"/>'
-            + text(x + _BAR + 7, at + 4, f"{share * largest:.2g}")
+            + text(x + _BAR + 7, at + 4, f"{share * largest:.3g}")
         )
     return parts
 

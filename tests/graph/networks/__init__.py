@@ -1,7 +1,7 @@
 """The table of networks whose specification must be found."""
 
 from . import attention, convolution, deep, dense, recurrent, second
-from ._case import NETWORKS, Network, fill
+from ._case import NETWORKS, Network, fill, inferred
 
 __all__ = [
     "NETWORKS",
@@ -11,6 +11,7 @@ __all__ = [
     "deep",
     "dense",
     "fill",
+    "inferred",
     "recurrent",
     "second",
 ]

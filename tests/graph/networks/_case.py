@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+import unf
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,13 @@ class Network:
 
 
 NETWORKS: dict[str, Network] = {}
+
+
+@cache
+def inferred(name: str) -> tuple[Callable, Any, list, unf.WeightSpace]:
+    """The function, the shapes of parameters and inputs, and what `infer` finds, once."""
+    fn, params, *inputs = NETWORKS[name].make()
+    return fn, params, inputs, unf.infer(fn, params, *inputs)
 
 
 def network(expected: dict[str, str] | None = None, **kwargs: Any):

@@ -116,14 +116,14 @@ def _until_stable(
 def _uniform_parts(x: Value) -> list:
     """Where a value is uniform: whole axes, and parts of axes."""
 
-    def of_term(expr: Expr) -> Any:
+    def of_expr(expr: Expr) -> Any:
         expr = resolve(expr)
         if isinstance(expr, Uniform):
             return expr.size
-        found = [of_term(child) for child in children(expr)]
+        found = [of_expr(child) for child in children(expr)]
         return found if any(found) else None
 
-    return [of_term(expr) for expr in x.axes]
+    return [of_expr(expr) for expr in x.axes]
 
 
 def _join(values: list[Value], reason: Reason) -> Value:
