@@ -53,7 +53,7 @@ def test_differences_come_with_their_standard_errors(made):
 
     def table(n):
         true = rng.random(n)
-        worse, better = (true + s * rng.normal(size=(2, n)) for s in (0.5, 0.4))
+        worse, better = (true + s * rng.normal(size=(2, n)) for s in (0.1, 0.05))
         tests = {"true": true, "tested": np.arange(n)}
         reports = [
             dataclasses.replace(

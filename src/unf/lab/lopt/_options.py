@@ -130,7 +130,7 @@ def make_task(
         options = {"dtype": "bfloat16", **options}
 
     def make(**data: Any) -> Any:
-        task = kind(**data, folder=folder, **options)
+        task = kind(**{**data, "folder": folder, **options})
         task.data()  # fails now if data are missing; they are read once
         return task
 

@@ -92,10 +92,11 @@ def fit(
     progress.advance(epochs * steps)
     for epoch in range(epochs, training.epochs):
         models, states, best = state
-        order, total = put(_order(seeds, epoch, steps, size, networks), sharded), 0.0
+        order = put(_order(seeds, epoch, steps, size, networks), sharded)
+        total = np.zeros(len(seeds))
         for first in range(0, steps, _STEPS_PER_CALL):
             count = min(_STEPS_PER_CALL, steps - first)
-            span = jnp.array([first, first + count], jnp.int32)
+            span = jnp.array([first, first + count])
             models, states, loss = _advance(
                 models, static, states, optimizer.update, train, order, span
             )
@@ -195,7 +196,8 @@ def _advance(
         models, states, values = jax.vmap(step)(models, states, order[i])
         return models, states, total + values
 
-    return jax.lax.fori_loop(span[0], span[1], body, (models, states, jnp.zeros(order.shape[1])))
+    total = jnp.zeros(order.shape[1])
+    return jax.lax.fori_loop(span[0], span[1], body, (models, states, total))
 
 
 @eqx.filter_jit

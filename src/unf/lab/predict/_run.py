@@ -197,7 +197,7 @@ def train(
     if resume and finished:
         return finished
     settings = settings_tau(zoo, split)
-    parts = [load_examples(zoo, rows) for rows in split]
+    learn, choose, test = (load_examples(zoo, rows) for rows in split)
     steps = training.epochs * max(1, len(split.train) // training.batch_size)
     what = f"{seeds} predictors at once, in batches of {training.batch_size}"
     show = show_progress and is_first()
@@ -206,7 +206,7 @@ def train(
         Progress(METHODS[method].title, steps, unit="steps", show=show) as progress,
     ):
         fitted = fit(
-            partial(METHODS[method].make, zoo.space), parts[0], parts[1], training, seeds=all_seeds,
+            partial(METHODS[method].make, zoo.space), learn, choose, training, seeds=all_seeds,
             progress=progress, checkpoints=checkpoints,
         )  # fmt: skip
     report = Report(
@@ -215,7 +215,7 @@ def train(
         **dict(zip(("trained", "validated", "tested"), split, strict=True)),
         cap=kendall_tau(zoo.success[split.test, 0], zoo.success[split.test, 1]),
         settings=settings,
-        **_tested(zoo.space, parts[2], fitted, seed),
+        **_tested(zoo.space, test, fitted, seed),
         seconds=time.perf_counter() - started,
     )
     if is_first():
@@ -326,8 +326,8 @@ def apply(checkpoint: str | os.PathLike, zoo: Zoo) -> Predictions:
     names = np.full(zoo.models, "", "<U5")
     report = _read(files[0].parent)
     if report is not None and report.zoo == zoo.origin:
-        parts = {"train": report.trained, "valid": report.validated, "test": report.tested}
-        for name, part in parts.items():
+        used = (report.trained, report.validated, report.tested)
+        for name, part in zip(Split._fields, used, strict=True):
             names[np.asarray(part, int)] = name
     return Predictions(rows, np.mean(predictions, axis=0), names[rows])
 
