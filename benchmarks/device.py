@@ -4,6 +4,7 @@ import statistics
 import time
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 

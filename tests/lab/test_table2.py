@@ -1,5 +1,6 @@
 """The paper's parameter table, cell by cell (table 2 of the appendix)."""
 
+import equinox as eqx
 import jax
 import pytest
 

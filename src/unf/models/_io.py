@@ -5,6 +5,7 @@ Loading checks them against the arrays, and against the caller's weight space if
 """
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -16,7 +17,9 @@ from ..spec import SpecError, WeightSpace
 from ._invariant import Invariant, InvariantDeepSet, InvariantUNF, StatNN
 from ._unf import UNF
 
-_MAKERS = {make.__name__: make for make in (UNF, InvariantUNF, InvariantDeepSet, StatNN)}
+_MAKERS: dict[str, Callable[..., Any]] = {
+    make.__name__: make for make in (UNF, InvariantUNF, InvariantDeepSet, StatNN)
+}
 
 
 def save_model(path: str | os.PathLike, model: eqx.Module) -> None:
