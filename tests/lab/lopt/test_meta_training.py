@@ -183,10 +183,10 @@ def test_the_last_good_checkpoint_is_used(whole, tmp_path, capsys, how):
         np.testing.assert_array_equal(a, b)
     assert (tmp_path / "metrics.csv").read_text() == (whole / "metrics.csv").read_text()
     said = capsys.readouterr().err
-    assert how == "missing" or (str(last) in said and "going on from step 4" in said)
+    assert how == "missing" or (str(last) in said and "continuing from step 4" in said)
     for file in checkpoints(tmp_path):
         damage(file, "flipped")
-    with pytest.raises(MetaError, match=r"no whole checkpoint .*altered.*; remove .* to begin ag"):
+    with pytest.raises(MetaError, match=r"no usable checkpoint .*altered.*; remove .* to start over"):
         train(tmp_path, resume=True)
 
 

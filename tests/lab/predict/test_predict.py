@@ -169,7 +169,7 @@ def test_damaged_and_missing_predictors(zoo, trained, tmp_path):
         predict.apply(tmp_path, zoo)
     torn = tmp_path / "model-0.safetensors"
     torn.write_bytes((trained[0] / "model-0.safetensors").read_bytes()[:1000])
-    with pytest.raises(predict.PredictError, match="not a whole safetensors file"):
+    with pytest.raises(predict.PredictError, match="not a complete safetensors file"):
         predict.apply(torn, zoo)
 
 
