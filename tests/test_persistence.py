@@ -45,7 +45,7 @@ def test_arrays_keep_names_shapes_and_dtypes(tmp_path):
     description, arrays = read_arrays(tmp_path / "file")
     assert description == {"why": "test"} and set(arrays) == {"['a']", "['b'][0]", "['b'][1]"}
     assert arrays["['a']"].dtype == jnp.bfloat16 and arrays["['b'][1]"].tolist() == [0, 1]
-    with pytest.raises(FileNotFoundError, match=r"the folder .*nowhere does not exist"):
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
         write_arrays(tmp_path / "nowhere" / "file", tree, {})
 
 

@@ -8,7 +8,7 @@ def write_whole(path: str | os.PathLike, data: str | bytes) -> None:
     """Write a file so that a crash leaves the old file or the new one, never a part of it."""
     target = Path(path)
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"{target}: the folder {target.parent} does not exist")
+        raise FileNotFoundError(f"{target}: there is no folder {target.parent}; make it first")
     if target.is_dir():
         raise IsADirectoryError(f"{target}: is a folder; name a file")
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")

@@ -188,7 +188,7 @@ def test_loading_checks_arrays_and_description(tmp_path):
         load_model(bad)
     with pytest.raises(FileNotFoundError, match="absent"):
         load_model(tmp_path / "absent.safetensors")
-    with pytest.raises(SpecError, match="at 'b': made for another weight space"):
+    with pytest.raises(SpecError, match="at 'b': the model was made for another weight space"):
         load_model(
             good, space=space_of({"b": ("h", (4,)), "r": ("h h", (4, 4)), "x": ("[i] h", (2, 4))})
         )

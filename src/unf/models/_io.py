@@ -5,6 +5,7 @@ Loading checks them against the arrays, and against the caller's weight space if
 """
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -16,7 +17,9 @@ from ..spec import SpecError, WeightSpace
 from ._invariant import Invariant, InvariantDeepSet, InvariantUNF, StatNN
 from ._unf import UNF
 
-_MAKERS = {make.__name__: make for make in (UNF, InvariantUNF, InvariantDeepSet, StatNN)}
+_MAKERS: dict[str, Callable[..., Any]] = {
+    make.__name__: make for make in (UNF, InvariantUNF, InvariantDeepSet, StatNN)
+}
 
 
 def save_model(path: str | os.PathLike, model: eqx.Module) -> None:
@@ -56,7 +59,7 @@ def load_model(path: str | os.PathLike, *, space: WeightSpace | None = None) -> 
     """
     model = read_tree(path, "model", _build, _upgrade)
     if space is not None:
-        check_space(space, model.space)
+        check_space(space, model.space, "model")
     return model
 
 
@@ -91,7 +94,7 @@ def _upgrade(description: dict[str, Any], arrays: Arrays) -> Arrays:
     return renamed
 
 
-def check_space(given: WeightSpace, stored: WeightSpace) -> None:
+def check_space(given: WeightSpace, stored: WeightSpace, what: str) -> None:
     """Check that a weight space is the one that a model or an optimizer was made for.
 
     Raises:
@@ -102,6 +105,7 @@ def check_space(given: WeightSpace, stored: WeightSpace) -> None:
         for space in (given, stored)
     )
     remedy = "use it on weights of the network it was made for, or make one for these"
-    check_leaves(found, expected, "made for another weight space", remedy)
+    message = f"the {what} was made for another weight space"
+    check_leaves(found, expected, message, remedy)
     if given != stored:
-        raise SpecError("made for another weight space: the containers differ", remedy=remedy)
+        raise SpecError(f"{message}: the containers differ", remedy=remedy)

@@ -20,7 +20,7 @@ def resolve_activation(activation: ActivationLike) -> Callable[[Array], Array]:
     """An activation function from its name in `jax.nn`; functions are returned as they are."""
     if callable(activation):
         return activation
-    found = None if activation.startswith("_") else getattr(jax.nn, activation, None)
+    found: Any = None if activation.startswith("_") else getattr(jax.nn, activation, None)
     if not callable(found):
         raise ValueError(
             f"unknown activation {activation!r}; expected a name in jax.nn, e.g. 'relu'"

@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.extend.random import threefry_2x32
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree, UInt32
@@ -61,7 +62,7 @@ def _normals(key: PRNGKeyArray, sizes: Sequence[int]) -> list[Any]:
     first = np.concatenate([np.arange(n) * _COLUMNS for n in counts]).astype(np.uint32)
     if "threefry2x32" not in str(jax.random.key_impl(key)):
         flat = jax.random.normal(key, (len(owners) * _COLUMNS,), jnp.float32)
-    elif isinstance(key, jax.core.Tracer):
+    elif isinstance(key, Tracer):
         flat = _draw_rows(jax.random.key_data(key), owners, first).reshape(-1)
     else:
         padding = (0, -len(owners) % _ROWS)

@@ -57,7 +57,7 @@ def load(name: str | os.PathLike, *, space: WeightSpace | None = None) -> Theta:
     """
     theta = read_tree(_find(name), _WHAT, _build, _upgrade)
     if space is not None and theta.space is not None:
-        check_space(space, theta.space)
+        check_space(space, theta.space, "optimizer")
     return theta
 
 

@@ -150,7 +150,7 @@ def init_theta(
         return Theta(logs, (), None, kind, form, None)
     *keys, head_key = jax.random.split(key, 4)
     widths = [FEATURES, *[hidden_channels] * 3]
-    trunk = tuple(_linear(*widths[i : i + 2], each) for i, each in enumerate(keys))
+    trunk = tuple(_linear(widths[i], widths[i + 1], each) for i, each in enumerate(keys))
     head = _linear(hidden_channels, 1, head_key, bias=head_bias)
     if kind == "deepset":
         return Theta(logs, trunk, head, kind, form, None)
