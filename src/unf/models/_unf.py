@@ -20,12 +20,11 @@ def resolve_activation(activation: ActivationLike) -> Callable[[Array], Array]:
     """An activation function from its name in `jax.nn`; functions are returned as they are."""
     if callable(activation):
         return activation
-    found: Any = None if activation.startswith("_") else getattr(jax.nn, activation, None)
-    if not callable(found):
+    if activation.startswith("_") or not callable(getattr(jax.nn, activation, None)):
         raise ValueError(
             f"unknown activation {activation!r}; expected a name in jax.nn, e.g. 'relu'"
         )
-    return found
+    return getattr(jax.nn, activation)
 
 
 def record_call(function: str, arguments: Mapping[str, Any]) -> tuple:
