@@ -184,46 +184,30 @@ class WeightSpace:
         The paper assumes that every axis permutes (§2), which `relax()` gives. Anonymous fixed
         axes then get new names.
         """
-        chosen = self._choose(names, self.fixed, "fixed")
-        taken = set(self.axis_sizes)
-        fresh = (f"axis{i}" for i in count() if f"axis{i}" not in taken)
-
-        def change(atom: Name | Number) -> AxisSpec:
-            if isinstance(atom, Name) and atom.path in chosen:
-                return Name(atom.path)
-            if isinstance(atom, Number) and not names:
-                return Name(next(fresh))
-            return atom
-
-        return self._renamed(change)
+        return self._with_fixed(False, names, self.fixed)
 
     def fix(self, *names: str | int) -> "WeightSpace":
         """Make permuted axes fixed: the named ones, or all of them if none is named."""
-        chosen = self._choose(names, tuple(self.sizes), "permuted")
+        return self._with_fixed(True, names, tuple(self.sizes))
 
-        def change(atom: Name | Number) -> AxisSpec:
-            return Name(atom.path, True) if isinstance(atom, Name) and atom.path in chosen else atom
-
-        return self._renamed(change)
-
-    def _choose(self, names: tuple, among: tuple[str, ...], kind: str) -> set[str]:
-        if not names:
-            return set(among)
-        chosen = {parse_name(name) for name in names}
+    def _with_fixed(self, fixed: bool, names: tuple, among: tuple[str, ...]) -> "WeightSpace":
+        chosen = {parse_name(name) for name in names} or set(among)
         for name in sorted(chosen - set(self.axis_sizes)):
             raise SpecError(
-                f"no axis is named {name!r}", expected=f"{kind} axes {list(among)}", got=repr(name)
+                f"no axis is named {name!r}", expected=f"some of {list(among)}", got=repr(name)
             )
-        return chosen
+        new_names = (f"axis{i}" for i in count() if f"axis{i}" not in self.axis_sizes)
 
-    def _renamed(self, change) -> "WeightSpace":
+        def change(atom: Name | Number) -> AxisSpec:
+            if isinstance(atom, Name):
+                return Name(atom.path, fixed) if atom.path in chosen else atom
+            return atom if fixed or names else Name(next(new_names))
+
         leaves = tuple(
             Leaf(leaf.path, tuple(map_atoms(axis, change) for axis in leaf.axes), leaf.shape)
             for leaf in self.leaves
         )
-        kept = {n.path for leaf in leaves for axis in leaf.axes for n in names_in(axis)}
-        sizes = {name: size for name, size in self.axis_sizes.items() if name in kept}
-        return self.from_leaves(self.treedef, leaves, sizes, self.notes)
+        return self.from_leaves(self.treedef, leaves, self.axis_sizes, self.notes)
 
     def explain(self, path: str | None = None) -> str:
         """Why each axis of one leaf, or of all, permutes or is fixed.
