@@ -1,6 +1,7 @@
 """Deep equivariant models (§3.5)."""
 
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
 
 import equinox as eqx
@@ -21,7 +22,7 @@ def resolve_activation(activation: ActivationLike) -> Callable[[Array], Array]:
     if callable(activation):
         return activation
     found: Any = None if activation.startswith("_") else getattr(jax.nn, activation, None)
-    if not callable(found):
+    if found is None or isinstance(found, ModuleType):
         raise ValueError(
             f"unknown activation {activation!r}; expected a name in jax.nn, e.g. 'relu'"
         )
