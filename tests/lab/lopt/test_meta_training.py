@@ -187,7 +187,7 @@ def test_the_last_good_checkpoint_is_used(whole, tmp_path, capsys, how):
     for file in checkpoints(tmp_path):
         damage(file, "flipped")
     with pytest.raises(
-        MetaError, match=r"no usable checkpoint .*altered.*; remove .* to start over"
+        MetaError, match=r"no usable checkpoint .*altered.*; remove .* to start"
     ):
         train(tmp_path, resume=True)
 
