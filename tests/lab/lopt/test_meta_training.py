@@ -186,9 +186,7 @@ def test_the_last_good_checkpoint_is_used(whole, tmp_path, capsys, how):
     assert how == "missing" or (str(last) in said and "continuing from step 4" in said)
     for file in checkpoints(tmp_path):
         damage(file, "flipped")
-    with pytest.raises(
-        MetaError, match=r"no usable checkpoint .*altered.*; remove .* to start"
-    ):
+    with pytest.raises(MetaError, match=r"no usable checkpoint .*altered.*; remove .* to start"):
         train(tmp_path, resume=True)
 
 
