@@ -247,7 +247,7 @@ def _check_channels(head: Any, pool: InvariantPool, features: Array) -> None:
     if size != features.size:
         raise SpecError(
             "features with the wrong number of channels",
-            expected=f"{size // pool.out_size(1)}, as the model has in_channels",
+            expected=f"{size // pool.out_size(1)}, which the model was made for",
             got=features.size // pool.out_size(1),
             remedy="stack as many trees with unf.nn.stack_channels as the model has in_channels",
         )

@@ -108,7 +108,7 @@ def _check_coefficients(plan: Plan, coefficients: Mapping[str, Any], in_channels
         if not rest and made_for != in_channels:
             raise SpecError(
                 "features with the wrong number of channels",
-                expected=f"{made_for}, as the layer has in_channels",
+                expected=f"{made_for}, which the layer was made for",
                 got=in_channels,
                 remedy=f"make the layer with in_channels={in_channels}, or stack {made_for} trees: "
                 "unf.nn.stack_channels(weights, gradients, ...)",

@@ -150,8 +150,8 @@ def _check(theta: Theta, params: PyTree) -> None:
     if theta.space is not None:
         expected = {leaf.path: f"shape {leaf.shape}" for leaf in theta.space.leaves}
         remedy = (
-            "make an optimizer for these weights with unf.optim.init_theta, or use a 'deepset', "
-            "which works on any"
+            "make one for these weights with unf.optim.init_theta, or use a 'deepset', which "
+            "works on any"
         )
         check_leaves(found, expected, "the optimizer was made for another weight space", remedy)
 
