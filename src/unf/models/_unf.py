@@ -1,7 +1,6 @@
 """Deep equivariant models (§3.5)."""
 
 from collections.abc import Callable, Mapping
-from types import ModuleType
 from typing import Any
 
 import equinox as eqx
