@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test test-nightly test-faults test-lowest check docs bench format clean
+.PHONY: setup demo test test-nightly test-lowest check docs bench format clean
 
 setup: $(STAMP)
 
@@ -21,10 +21,6 @@ test: setup
 
 test-nightly: setup
 	$(BIN)/python -m pytest -m "nightly or not nightly"
-
-# Altered files and specifications by the 100,000, kills, full disks: the long version.
-test-faults: setup
-	UNF_FAULTS=full $(BIN)/python -m pytest tests/lab/faults -m "nightly or not nightly"
 
 # Everything that reads jaxprs, on the oldest JAX that is supported.
 test-lowest:
