@@ -34,7 +34,7 @@ MISTAKES = {
     'unf.WeightSpace.from_spec({**spec, "b0": "hidden hidden"}, params)': "2 axes, the array 1",
     "unf.WeightSpace.from_spec(params, spec)": "a specification comes before the parameters",
     # Finding and checking it
-    "unf.infer(params, network, x)": "the network comes first",
+    "unf.infer(params, network, x)": "the network is the first argument",
     "unf.infer(network, params)": "unf.infer called fn(params, *inputs) with 0 inputs",
     "unf.infer(network, params, jnp.ones((3, 5)))": "of shapes [(3, 5)]; does the network take",
     "unf.verify(network, space, params, x, key=key)": "not a weight space",
@@ -42,7 +42,7 @@ MISTAKES = {
     "space.permute(params, key)": "space.sample_permutation(key) draws",
     # Layers
     "unf.nn.UNFLinear(spec, 1, 8, key=key)": "unf.WeightSpace.from_spec(spec, params)",
-    "unf.nn.UNFLinear(1, 8, space, key=key)": "before numbers of channels",
+    "unf.nn.UNFLinear(1, 8, space, key=key)": "before any numbers of channels",
     "unf.count_terms(spec)": "unf.WeightSpace.from_spec(spec, params)",
     "unf.nn.UNFLinear(space, 1, 8)": "missing 1 required keyword-only argument: 'key'",
     "layer(params)": "stack_channels",
@@ -52,9 +52,9 @@ MISTAKES = {
     'layer({"w0": features["w0"]})': "structure",
     "unf.nn.stack_channels()": "call stack_channels(params)",
     "unf.nn.stack_channels(params, other)": "shape",
-    "unf.nn.DeepSetLinear(2, 3, key=key)(features)": "made for 2",
+    "unf.nn.DeepSetLinear(2, 3, key=key)(features)": "expects 2 channels",
     # Models
-    'unf.models.InvariantUNF(space, 1, 2, key=key, statistics="median")': "expected some of",
+    'unf.models.InvariantUNF(space, 1, 2, key=key, statistics="mode")': "expected some of",
     "model(params)": "stack_channels",
     'unf.save_model("nowhere/model.safetensors", model)': "there is no folder nowhere",
     'unf.load_model("nowhere.safetensors")': "nowhere.safetensors",
