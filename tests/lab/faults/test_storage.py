@@ -88,9 +88,7 @@ def test_a_zoo_is_trained_in_smaller_parts_if_memory_is_short(tmp_path, monkeypa
 
 def test_a_meta_training_without_memory_names_what_to_make_smaller(tmp_path, monkeypatch):
     monkeypatch.setattr("unf.lab.lopt._job.begin", out_of_memory)
-    with pytest.raises(
-        unf.lab.lopt.MetaError, match=r"no memory for 2 pairs .*smaller pairs= .*Out of mem"
-    ):
+    with pytest.raises(unf.lab.lopt.MetaError, match=r"no memory for 2 pairs .*smaller pairs="):
         meta(tmp_path / "meta")
 
 
