@@ -326,6 +326,6 @@ def test_trained_layers_are_drawn(meta_folder, predictor_folder, tmp_path):
     for name, layers in (("meta", 1), ("predictor", 2)):
         html = report.render(tmp_path / name)
         check(html)
-        assert html.count("strongest terms:") == layers
+        assert html.count("root mean square of their own coefficients:") == layers
     save(tmp_path / "meta" / "optimizer.safetensors", init_theta("sgdm", key=KEY))
-    assert "strongest terms:" not in report.render(tmp_path / "meta")
+    assert "root mean square of their own coefficients:" not in report.render(tmp_path / "meta")
