@@ -29,7 +29,8 @@ def leaf_shardings(space: WeightSpace, mesh: AnyMesh, axis: str | None = None) -
 
     >>> shapes = {"w": jax.ShapeDtypeStruct((4, 6), "float32")}
     >>> space = WeightSpace.from_spec({"w": "[in] hidden"}, shapes)
-    >>> mesh = jax.sharding.AbstractMesh((2,), ("devices",))
+    >>> auto = (jax.sharding.AxisType.Auto,)
+    >>> mesh = jax.sharding.AbstractMesh((2,), ("devices",), axis_types=auto)
     >>> tuple(leaf_shardings(space, mesh)["w"].spec)
     (None, 'devices')
     """
