@@ -1,4 +1,4 @@
-"""All tests run with shapes checked at run time, in 64 bit, without implicit rank promotion."""
+"""All tests run in 64 bit, without implicit rank promotion, and with shapes checked at run time."""
 
 import subprocess
 from pathlib import Path
@@ -7,7 +7,9 @@ import jax
 import jaxtyping
 import pytest
 
-jaxtyping.install_import_hook("unf", "beartype.beartype")
+# The other packages have no shapes to check, and run a third slower with the checks.
+WITH_ARRAYS = ("nn", "models", "optim", "meta", "zoo", "testing", "lab")
+jaxtyping.install_import_hook([f"unf.{name}" for name in WITH_ARRAYS], "beartype.beartype")
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # Most of the suite's time is XLA's; what it would optimize away runs for milliseconds here.

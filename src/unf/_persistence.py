@@ -69,7 +69,7 @@ def read_arrays(path: str | os.PathLike) -> tuple[dict[str, Any], Arrays]:
 def read_tree(
     path: str | os.PathLike,
     what: str,
-    build: Callable[[dict[str, Any]], Any],
+    build: Callable[[dict[str, Any], Arrays], Any],
     upgrade: Callable[[dict[str, Any], Arrays], Arrays],
 ) -> Any:
     """Read a tree whose structure follows from its description.
@@ -77,7 +77,8 @@ def read_tree(
     Args:
         path: the file.
         what: what the file must hold, e.g. "model".
-        build: makes such a tree from the description; only its shapes are used.
+        build: makes such a tree from the description; only its shapes are used. It also gets the
+            stored arrays, to refuse descriptions that cannot belong to them.
         upgrade: renames the arrays of a file of format 1.
 
     Raises:
@@ -88,7 +89,7 @@ def read_tree(
     if description["format"] == 1:
         arrays = upgrade(description, arrays)
     try:
-        skeleton = eqx.filter_eval_shape(lambda: build(description))
+        skeleton = eqx.filter_eval_shape(lambda: build(description, arrays))
     except Exception as error:  # an invalid description can fail in any way
         raise ValueError(f"{path}: the description of the {what} is invalid: {error}") from error
     return fill(skeleton, arrays, path)

@@ -67,10 +67,14 @@ def _shapes(description: dict[str, Any]) -> Any:
     return eqx.filter_eval_shape(lambda: _build(description))
 
 
-def _build(description: dict[str, Any]) -> Any:
+def _build(description: dict[str, Any], arrays: Arrays | None = None) -> Any:
     make = _MAKERS.get(str(description["kind"]))
     if make is None:
         raise ValueError(f"unknown kind of model {description['kind']!r}")
+    for name in ("num_layers", "mlp_layers"):  # widths cost nothing, since only shapes are made
+        layers = description["config"].get(name, 0)
+        if arrays is not None and layers > len(arrays):
+            raise ValueError(f"{name} is {layers}, but only {len(arrays)} arrays are stored")
     config: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in description["config"].items()

@@ -74,7 +74,7 @@ def trained() -> list[str]:
     return sorted(path.stem for path in _SHIPPED.glob("*.safetensors"))
 
 
-def _build(description: dict[str, Any]) -> Theta:
+def _build(description: dict[str, Any], _: Arrays) -> Theta:
     arguments = {name: description[name] for name in ("kind", "hidden_channels", "head_bias")}
     text = description["space"]
     return init_theta(

@@ -9,17 +9,17 @@ import time
 from pathlib import Path
 
 ZOO = [
-    "zoo", "build", "tiny-rnn", "--models", "24", "--chunk", "4", "--hidden", "4", "--digits", "1",
+    "zoo", "build", "tiny-rnn", "--models", "12", "--chunk", "4", "--hidden", "4", "--digits", "1",
     "--steps", "300", "--batch-sizes", "4", "--problems", "20", "--quiet",
 ]  # fmt: skip
 META = [
     "lopt", "train", "--task", "mlp", "--optimizer", "sgdm", "--dataset", "digits",
-    "--batch-size", "4", "--steps", "150", "--pairs", "4", "--window", "4", "--horizon", "8",
+    "--batch-size", "4", "--steps", "40", "--pairs", "4", "--window", "4", "--horizon", "8",
     "--checkpoint-seconds", "0", "--quiet",
 ]  # fmt: skip
 PREDICT = [
-    "predict", "train", "--method", "statnn", "--seeds", "2", "--epochs", "20", "--batch-size",
-    "4", "--split", "16,4,4", "--quiet",
+    "predict", "train", "--method", "statnn", "--seeds", "2", "--epochs", "4", "--batch-size",
+    "4", "--split", "8,2,2", "--quiet",
 ]  # fmt: skip
 
 
