@@ -12,9 +12,9 @@ import pytest
 import unf
 from tests.graph.compare import canonical
 from tests.graph.networks import fill
+from unf._jaxprs import INLINED
 from unf.graph import Equation, Value
 from unf.graph._expressions import Reason, Variable
-from unf.graph._interpreter import INLINED
 from unf.graph._registry import RULES
 from unf.graph.rules.arithmetic import SEVERAL, UNARY
 

@@ -10,17 +10,10 @@ import jax
 import jax.extend.core as jex
 import numpy as np
 
+from .._jaxprs import inlined_body
 from ._expressions import Reason, Uniform, variables
 from ._registry import RULES, STACKABLE, Equation, fix_everything, fixed_axes
 from ._values import CONSTANT, Constant, Value, settle
-
-INLINED = {
-    "jit", "pjit", "closed_call", "core_call", "call", "custom_jvp_call", "custom_vjp_call",
-    "custom_vjp_call_jaxpr", "remat", "remat2", "checkpoint", "xla_call", "custom_lin",
-    "eval_jaxpr", "composite", "custom_vmap_call",
-}  # fmt: skip
-"""Operations that only wrap another jaxpr, under one of the names `BODIES`."""
-BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr", "call")
 
 
 class UnknownOperation(UserWarning):
@@ -58,11 +51,10 @@ class Interpreter:
         return [read(var) for var in jaxpr.outvars]
 
     def _equation(self, eqn: Any, operands: list[Value]) -> list[Value]:
+        body = inlined_body(eqn)
+        if body is not None:
+            return self.run(body, operands)
         name = eqn.primitive.name
-        if name in INLINED:
-            body = next((eqn.params[key] for key in BODIES if key in eqn.params), None)
-            if body is not None:
-                return self.run(body, operands)
         equation = Equation(
             name,
             eqn.params,
