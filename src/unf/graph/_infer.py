@@ -4,7 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.extend.core as jex
 import jax.numpy as jnp
+from jax.interpreters.partial_eval import dce_jaxpr
 from jaxtyping import PyTree
 
 from ..spec import AxisSpec, Leaf, SpecError, WeightSpace, parse_leaf
@@ -94,9 +96,12 @@ def infer(
 
 
 def _trace(fn: Callable[..., PyTree], params: PyTree, args: tuple) -> tuple[Any, PyTree]:
-    """The jaxpr and the shapes of the outputs."""
+    """The jaxpr without equations that no output needs, and the shapes of the outputs."""
     try:
-        return jax.make_jaxpr(fn, return_shape=True)(params, *args)
+        closed, shapes = jax.make_jaxpr(fn, return_shape=True)(params, *args)
+        needed = [True] * len(closed.jaxpr.outvars)
+        live, _ = dce_jaxpr(closed.jaxpr, needed, instantiate=True)
+        return jex.ClosedJaxpr(live, closed.consts), shapes
     except jax.errors.ConcretizationTypeError as error:
         flat, _ = jax.tree_util.tree_flatten_with_path(params)
         flags = [(path, x) for path, x in flat if isinstance(x, bool | int | float | complex)]
