@@ -200,6 +200,12 @@ ROWS = {
         i=(3, 2, "a a.b"),
         c=(3, 2, "a a.b"),
     ),
+    "dynamic_update_slice, known": row(
+        lambda p: total(jax.lax.dynamic_update_slice(p["x"], p["y"], (1,)) * p["c"]),
+        x=(6, "(1 + a + b)"),
+        y=(3, "a"),
+        c=(6, "(1 + a + b)"),
+    ),
     "scatter": row(
         lambda p: weigh(p["x"].at[jnp.array([0, 2])].set(p["y"]), p),
         x=(3, 4, "3 b"),
@@ -234,6 +240,54 @@ ROWS = {
         y=(2, 4, "2 b"),
         r=(3, "3"),
         c=(4, "b"),
+    ),
+    "scatter into a known window": row(
+        lambda p: weigh(p["x"].at[:, :4].multiply(2), p),
+        x=(3, 6, "a (b + d)"),
+        r=(3, "a"),
+        c=(6, "(b + d)"),
+        sizes={"b": 4},
+    ),
+    "scatter at one known place": row(
+        lambda p: weigh(p["x"].at[1].add(p["y"]), p),
+        x=(4, 3, "(1 + 1 + a) b"),
+        y=(3, "b"),
+        r=(4, "(1 + 1 + a)"),
+        c=(3, "b"),
+    ),
+    "scatter at an unknown place": row(
+        lambda p: weigh(p["x"].at[jnp.int32(p["i"])].set(p["y"]), p),
+        x=(4, 3, "4 b"),
+        y=(3, "b"),
+        i=("",),
+        r=(4, "4"),
+        c=(3, "b"),
+    ),
+    "scatter-add of rows in any order": row(
+        lambda p: weigh(p["x"].at[jnp.int32(p["i"] > 0)].add(p["y"]), p),
+        x=(3, 4, "3 b"),
+        y=(5, 4, "u b"),
+        i=(5, "u"),
+        r=(3, "3"),
+        c=(4, "b"),
+    ),
+    "scatter of rows in their order": row(
+        lambda p: weigh(p["x"].at[jnp.int32(p["i"] > 0)].set(p["y"]), p),
+        x=(3, 4, "3 b"),
+        y=(5, 4, "5 b"),
+        i=(5, "5"),
+        r=(3, "3"),
+        c=(4, "b"),
+    ),
+    "scatter-add along a batch": row(
+        lambda p: weigh(
+            jax.vmap(lambda x, i, y: x.at[i].add(y))(p["x"], jnp.int32(p["i"] > 0), p["y"]), p
+        ),
+        x=(4, 3, "a 3"),
+        i=(4, 2, "a a.u"),
+        y=(4, 2, "a a.u"),
+        r=(4, "a"),
+        c=(3, "3"),
     ),
     "dot_general": row(
         lambda p: weigh(p["x"] @ p["y"], p),

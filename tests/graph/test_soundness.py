@@ -103,6 +103,18 @@ PROGRAMS = {
         {"w": (4,), "v": (7,)},
     ),
     "a Gram matrix": (lambda p, x: total(p["w"] @ p["w"].T), {"w": (3, 4)}),
+    "scattered onto itself": (
+        lambda p, x: total(p["w"].at[jnp.array([1, 2, 0])].add(p["w"])),
+        {"w": (3, 3)},
+    ),
+    "shifted into itself": (
+        lambda p, x: total(p["w"].at[1:].add(p["w"][:-1])),
+        {"w": (3, 3)},
+    ),
+    "overwritten beyond the end": (
+        lambda p, x: total(lax.dynamic_update_slice(p["w"], p["v"], (3,)) * p["u"]),
+        {"w": (4,), "v": (2,), "u": (4,)},
+    ),
     "stacks of stacks": (
         lambda p, x: lax.scan(
             lambda c, q: (lax.scan(lambda c, w: (jnp.tanh(c @ w), None), c, q)[0], None),

@@ -1,9 +1,11 @@
 """Patterns met in other people's networks, each in a few lines."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 
-from ._case import f32, network
+from ._case import f32, i32, network
 
 # --- results that nobody uses ---------------------------------------------------------------
 
@@ -50,3 +52,29 @@ def two_recurrent_layers_with_dropped_states():
 
     shapes = {"w": f32(3, 4), "u": f32(4, 4), "v": f32(4, 4), "r": f32(4, 4), "out": f32(4, 2)}
     return apply, shapes, f32(5, 3)
+
+
+# --- gradients of lookups -------------------------------------------------------------------
+
+
+@network({"embed": "[9] d", "out": "d [2]"})
+def gradient_of_a_vmapped_lookup():
+    """Equinox's embedding under vmap: a gather whose window is a whole row."""
+
+    def loss(p, tokens):
+        row = partial(jax.lax.dynamic_index_in_dim, p["embed"], keepdims=False)
+        return jnp.sum((jnp.tanh(jax.vmap(row)(tokens)) @ p["out"]) ** 2 * jnp.arange(2.0)[None])
+
+    return jax.value_and_grad(loss), {"embed": f32(9, 6), "out": f32(6, 2)}, i32(4)
+
+
+@network({"w": "h.k [5] h", "out": "h.k h"})
+def gradient_of_a_batched_lookup():
+    """BigBird's block-sparse attention: heads are a batching axis of the gather."""
+
+    def loss(p, places):
+        x = jax.vmap(lambda w, i: w[i], (2, None))(p["w"].transpose(1, 0, 2), places)
+        y = jnp.einsum("htk,kh->t", jnp.tanh(x), p["out"])
+        return jnp.sum(jnp.tanh(y) * jnp.arange(1.0, 3.0))
+
+    return jax.value_and_grad(loss), {"w": f32(4, 5, 3), "out": f32(4, 3)}, i32(2)

@@ -4,7 +4,7 @@ from math import prod
 
 import numpy as np
 
-from .._expressions import Expr, Family, Reason, Uniform, Variable, fix, fixed_axis, resolve
+from .._expressions import Expr, Family, Reason, Uniform, Variable, concat, fix, fixed_axis, resolve
 from .._registry import Equation, register_rule
 from .._unification import cut, split, unify
 from .._values import Segment, Value, settle
@@ -151,15 +151,28 @@ def dynamic_slice(equation: Equation, x: Value, *starts: Value) -> Value:
 
 
 @register_rule("dynamic_update_slice")
-def dynamic_update_slice(equation: Equation, x: Value, update: Value, *_: Value) -> Value:
-    """Whole axes permute together; those partly overwritten are fixed."""
-    axes = []
-    for old, new in zip(x.axes, update.axes, strict=True):
-        if old.size == new.size:
-            axes.append(unify(old, new, equation.reason))
-        else:
-            axes.append(fixed_axis(old.size, equation.reason, old, new))
-    return Value.of(axes)
+def dynamic_update_slice(equation: Equation, x: Value, update: Value, *starts: Value) -> Value:
+    """Whole axes permute together; the others are cut at known positions, or fixed."""
+    triples = zip(x.axes, update.axes, starts, strict=True)
+    return Value.of(
+        [_overwrite(old, new, _at(start.known), equation.reason) for old, new, start in triples]
+    )
+
+
+def _overwrite(old: Expr, new: Expr, start: int | None, reason: Reason) -> Expr:
+    """An axis of which the entries from `start`, if that is known, are combined with others."""
+    if new.size == old.size:  # no other start is within bounds
+        return unify(old, new, reason)
+    stop = old.size if start is None else start + new.size
+    if start is None or start < 0 or stop > old.size or not new.size:
+        return fixed_axis(old.size, reason, old, new)
+    parts = cut(old, sorted({start, stop, old.size} - {0}), reason)
+    middle = 1 if start else 0
+    return concat([*parts[:middle], unify(parts[middle], new, reason), *parts[middle + 1 :]])
+
+
+def _at(known: np.ndarray | None) -> int | None:
+    return None if known is None else int(known)
 
 
 @register_rule("gather")
@@ -196,22 +209,35 @@ def _batch_axes(x: Value, indices: Value, numbers, reason: Reason) -> list[Expr]
 
 @register_rule(*(f"scatter{kind}" for kind in ("", "-add", "-mul", "-min", "-max", "-sub")))
 def scatter(equation: Equation, x: Value, indices: Value, updates: Value) -> Value:
-    """The reverse of a gather: whole axes unify, indexed ones and those of updates are fixed."""
+    """The reverse of a gather: Σ_u over rows u of the updates, each added where its index says.
+
+    Whole windows and batching axes unify, partly overwritten axes are cut at known positions or
+    fixed. Rows that overwrite each other have an order; rows that are summed have none.
+    """
     numbers, reason = equation.params["dimension_numbers"], equation.reason
-    axes, windows = list(x.axes), iter(numbers.update_window_dims)
-    of_updates = updates.axes
-    for i, expr in enumerate(axes):
-        if i in numbers.inserted_window_dims or i in numbers.operand_batching_dims:
-            axes[i] = fixed_axis(expr.size, reason, expr)
+    windows = [updates.axes[i] for i in numbers.update_window_dims]
+    rows = [e for i, e in enumerate(updates.axes) if i not in numbers.update_window_dims]
+    rows = [unify(a, b, reason) for a, b in zip(indices.axes[:-1], rows, strict=True)]
+    fix(indices.axes[-1], reason)
+    batch = dict(
+        zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True)
+    )
+    summed = [row for j, row in enumerate(rows) if j not in batch.values()]
+    if equation.primitive == "scatter" and not equation.params["unique_indices"]:
+        for row in summed:
+            fix(row, reason)
+    equation.note([*x.axes, *summed])
+    known = indices.known if prod(row.size for row in rows) == 1 else None
+    starts = dict.fromkeys(range(x.ndim), None if known is None else 0)
+    if known is not None:
+        starts.update(
+            zip(numbers.scatter_dims_to_operand_dims, map(int, known.ravel()), strict=True)
+        )
+    axes, window = [], iter(windows)
+    for i, expr in enumerate(x.axes):
+        if i in batch:
+            axes.append(unify(expr, rows[batch[i]], reason))
             continue
-        window = of_updates[next(windows)]
-        if window.size == expr.size and i not in numbers.scatter_dims_to_operand_dims:
-            axes[i] = unify(expr, window, reason)
-        else:
-            axes[i] = fixed_axis(expr.size, reason, expr, window)
-    for i, expr in enumerate(of_updates):
-        if i not in numbers.update_window_dims:
-            fix(expr, reason)
-    for expr in indices.axes:
-        fix(expr, reason)
+        new = Uniform(1) if i in numbers.inserted_window_dims else next(window)
+        axes.append(_overwrite(expr, new, starts.get(i), reason))
     return Value.of(axes)
