@@ -431,6 +431,23 @@ ROWS = {
         lambda p: total(p["x"] * MASK),
         x=(3, "3"),
     ),
+    "a constant that is tiled": row(
+        lambda p: total(p["x"] * jnp.tile(MASK, 4) + p["y"]),
+        x=(12, "(b.a [b])"),
+        y=(12, "(b.a [b])"),
+        sizes={"b": 3},
+    ),
+    "a constant with repeats": row(
+        lambda p: total(p["x"] * jnp.repeat(MASK, 4)),
+        x=(12, "([b] b.a)"),
+        sizes={"b": 3},
+    ),
+    "an identity of blocks": row(
+        lambda p: total(p["x"] * jnp.kron(jnp.eye(3), jnp.ones((2, 2))) @ p["c"]),
+        x=(6, 6, "(g a) (g b)"),
+        c=(6, "(g b)"),
+        sizes={"g": 3},
+    ),
     "the identity": row(
         lambda p: weigh(p["x"] + jnp.eye(3), p),
         x=(3, 3, "a a"),

@@ -14,6 +14,7 @@ from ._expressions import (
     Variable,
     find_families,
     new_axis,
+    product,
     resolve,
     variables,
 )
@@ -156,18 +157,62 @@ CONSTANT = Reason("combined with a constant whose entries differ along it")
 
 
 def axes_of_entries(entries: np.ndarray) -> list[Expr]:
-    """The axes of a constant: uniform, a shared variable for a scaled identity, else fixed."""
-    axes: list[Expr] = []
+    """The axes of a constant: uniform, a shared variable for a scaled identity, else fixed.
+
+    An axis is judged factor by factor: where a pattern is tiled, or its elements are repeated,
+    the axis is a product of the pattern's and uniform factors.
+    """
     if not entries.size:
         return [Uniform(size) for size in entries.shape]
-    for i, size in enumerate(entries.shape):
-        first = np.take(entries, [0], axis=i)
-        uniform = size == 1 or _equal(entries, np.broadcast_to(first, entries.shape))
-        axes.append(Uniform(size) if uniform else Variable(size, fixed=CONSTANT))
-    varying = [i for i, expr in enumerate(axes) if isinstance(expr, Variable)]
+    factors = []
+    for i in range(entries.ndim):
+        tiles, entries = _without_tiles(entries, i)
+        repeats, entries = _without_repeats(entries, i)
+        factors.append((Uniform(tiles), Uniform(repeats)))
+    patterns = [new_axis(size, fixed=CONSTANT) for size in entries.shape]
+    varying = [i for i, size in enumerate(entries.shape) if size > 1]
     if len(varying) == 2 and _is_scaled_identity(entries, *varying):
-        axes[varying[0]] = axes[varying[1]] = Variable(entries.shape[varying[0]])
-    return axes
+        patterns[varying[0]] = patterns[varying[1]] = Variable(entries.shape[varying[0]])
+    return [
+        product([tiles, pattern, repeats])
+        for (tiles, repeats), pattern in zip(factors, patterns, strict=True)
+    ]
+
+
+def _without_tiles(entries: np.ndarray, i: int) -> tuple[int, np.ndarray]:
+    """How often a pattern is repeated as a whole along an axis, and the pattern."""
+
+    def tiled(rows: np.ndarray, period: int) -> bool:
+        return _equal(rows[period:], rows[:-period])
+
+    rows = np.moveaxis(entries, i, 0)
+    for period in _divisors(len(rows)):
+        if tiled(_two_columns(rows), period) and tiled(rows, period):
+            return len(rows) // period, np.moveaxis(rows[:period], 0, i)
+    return 1, entries
+
+
+def _without_repeats(entries: np.ndarray, i: int) -> tuple[int, np.ndarray]:
+    """How often each element is repeated along an axis, and the elements once."""
+
+    def repeated(rows: np.ndarray, times: int) -> bool:
+        return _equal(rows, np.repeat(rows[::times], times, axis=0))
+
+    rows = np.moveaxis(entries, i, 0)
+    for number in _divisors(len(rows)):
+        times = len(rows) // number
+        if repeated(_two_columns(rows), times) and repeated(rows, times):
+            return times, np.moveaxis(rows[::times], 0, i)
+    return 1, entries
+
+
+def _two_columns(rows: np.ndarray) -> np.ndarray:
+    """The first and the last of all columns, which show most differences at once."""
+    return np.stack([rows[(slice(None), *[k] * (rows.ndim - 1))] for k in (0, -1)], 1)
+
+
+def _divisors(n: int) -> list[int]:
+    return [d for d in range(1, n) if n % d == 0]
 
 
 def _equal(a: np.ndarray, b: np.ndarray) -> bool:

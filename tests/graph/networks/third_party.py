@@ -2,10 +2,11 @@
 
 from functools import partial
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from ._case import f32, i32, network
+from ._case import f32, i32, linen, network
 
 # --- results that nobody uses ---------------------------------------------------------------
 
@@ -78,3 +79,57 @@ def gradient_of_a_batched_lookup():
         return jnp.sum(jnp.tanh(y) * jnp.arange(1.0, 3.0))
 
     return jax.value_and_grad(loss), {"w": f32(4, 5, 3), "out": f32(4, 3)}, i32(2)
+
+
+# --- patches --------------------------------------------------------------------------------
+
+
+@network({"in": "[3] c", "out": "(c [9]) [2]"})
+def patches():
+    """im2col: a convolution in groups with a constant kernel, an identity for each channel."""
+
+    def apply(p, x):
+        h = jnp.tanh(jnp.einsum("bhwi,io->bhwo", x, p["in"]))
+        names = ("NHWC", "HWIO", "NHWC")
+        read = jax.lax.conv_general_dilated_patches
+        return read(h, (3, 3), (1, 1), "SAME", dimension_numbers=names) @ p["out"]
+
+    return apply, {"in": f32(3, 8), "out": f32(72, 2)}, f32(1, 5, 5, 3)
+
+
+@network(
+    {
+        "params/Conv_0/kernel": "[3 2] c", "params/Conv_0/bias": "c",
+        "params/ConvLocal_0/kernel": "[6] (c [3]) d", "params/ConvLocal_0/bias": "[6] d",
+        "params/Dense_0/kernel": "d [2]", "params/Dense_0/bias": "[2]",
+    },
+    sizes={"c": 4},
+)  # fmt: skip
+def local_convolution():
+    """Flax's convolution with other weights at each position."""
+
+    class Local(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            x = nn.relu(nn.Conv(4, (3,))(x))
+            return nn.Dense(2)(nn.relu(nn.ConvLocal(5, (3,))(x)).mean(1))
+
+    return linen(Local(), f32(2, 6, 2))
+
+
+@network(
+    {"w": "[3] (p.h [p])", "u": "(p.h [p]) m", "v": "m (p.h [p])", "o": "(p.h [p]) [2]"},
+    sizes={"p": 2},
+    hidden=("u place 1 of (layer.o [layer]) u",),
+)
+def coupling_with_a_checkerboard():
+    """Every other unit passes, and changes the rest, as in RealNVP."""
+
+    def apply(p, x):
+        mask = jnp.arange(8) % 2
+        h = x @ p["w"]
+        h = h + jnp.tanh((mask * h) @ p["u"]) @ p["v"] * (1 - mask)
+        return jnp.tanh(h) @ p["o"]
+
+    shapes = {"w": f32(3, 8), "u": f32(8, 5), "v": f32(5, 8), "o": f32(8, 2)}
+    return apply, shapes, f32(3)
