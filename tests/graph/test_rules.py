@@ -250,9 +250,9 @@ ROWS = {
     ),
     "scatter at one known place": row(
         lambda p: weigh(p["x"].at[1].add(p["y"]), p),
-        x=(4, 3, "(1 + 1 + a) b"),
+        x=(4, 3, "(2 + a) b"),
         y=(3, "b"),
-        r=(4, "(1 + 1 + a)"),
+        r=(4, "(2 + a)"),
         c=(3, "b"),
     ),
     "scatter at an unknown place": row(

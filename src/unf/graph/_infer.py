@@ -19,6 +19,7 @@ from ._expressions import Expr, Reason, Variable, new_axis
 from ._interpreter import Interpreter
 from ._result import to_axes
 from ._unification import unify
+from ._unread import find_unread
 from ._values import Value
 
 
@@ -81,17 +82,19 @@ def infer(
     _constrain_outputs(results, out_shapes, outputs, named, leaves, parameters)
     if warn:
         interpreter.warn(paths)
-    values = [value.exprs for value in [*operands, *interpreter.values]]
-    of_leaves = [(path, value.axes) for path, value in zip(paths, parameters, strict=True)]
-    written, sizes = to_axes(of_leaves, values)
     used = 0
     for result in results:
         used |= result.sources
+        result.is_read = True
+    unread = find_unread(parameters, interpreter.values)
+    values = [value.exprs for value in [*operands, *interpreter.values]]
+    of_leaves = [(path, value.axes) for path, value in zip(paths, parameters, strict=True)]
+    written, sizes = to_axes(of_leaves, values, unread)
     return WeightSpace.from_leaves(
         treedef,
         tuple(Leaf(p, axes, shape) for (p, shape), axes in zip(leaves, written, strict=True)),
         sizes,
-        make_notes(paths, parameters, written, used),
+        make_notes(paths, parameters, written, used, unread),
     )
 
 
@@ -127,7 +130,7 @@ def _trace(fn: Callable[..., PyTree], params: PyTree, args: tuple) -> tuple[Any,
 def _parameter(index: int, path: str, shape: Sequence[int]) -> Value:
     axes = [new_axis(size, f"{path} axis {i}") for i, size in enumerate(shape)]
     value = Value.of(axes, is_parameter=True)
-    value.sources = 1 << index
+    value.sources, value.is_view = 1 << index, True
     return value
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from .._jaxprs import inlined_body
 from ._expressions import Reason, Uniform, variables
 from ._registry import RULES, STACKABLE, Equation, fix_everything, fixed_axes
+from ._unread import note_reading
 from ._values import CONSTANT, Constant, Value, settle
 
 
@@ -74,6 +75,7 @@ class Interpreter:
             sources |= x.sources
         for x in results:
             x.sources |= sources
+        note_reading(name, operands, results)
         self.values.extend(results)
         return results
 

@@ -16,6 +16,7 @@ from ._expressions import (
     concat,
     fix,
     fixed_axis,
+    is_fixed,
     new_axis,
     product,
     rebuild,
@@ -47,6 +48,8 @@ def unify(a: Expr, b: Expr, reason: Reason, cuts: int = 0) -> Expr:
     if isinstance(a, Family) or isinstance(b, Family):
         return _unify_families(a, b, reason)
     if isinstance(a, Cat) or isinstance(b, Cat):
+        if is_fixed(a) and is_fixed(b):  # nothing permutes, so nothing needs common ends
+            return a
         if cuts > MOST_CUTS:
             return fixed_axis(a.size, reason, a, b)
         ends = sorted({*_ends(a), *_ends(b)})

@@ -47,9 +47,12 @@ class Value:
         segments: its dimensions.
         is_parameter: whether it is a parameter, at most transposed or mapped element by element.
         sources: the parameters it depends on, as a bit mask.
+        is_view: whether its entries are some of a parameter's.
+        is_read: whether an operation has done more than to take another view of it.
     """
 
     sources = 0
+    is_view = is_read = False
 
     def __init__(self, segments: Sequence[Segment], is_parameter: bool = False):
         self.segments = tuple(segments)

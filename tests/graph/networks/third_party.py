@@ -133,3 +133,24 @@ def coupling_with_a_checkerboard():
 
     shapes = {"w": f32(3, 8), "u": f32(8, 5), "v": f32(5, 8), "o": f32(8, 2)}
     return apply, shapes, f32(3)
+
+
+# --- tables of positions --------------------------------------------------------------------
+
+
+@network(
+    {"embed": "[9] d", "pos": "([4] + rest) d", "w": "d d", "out": "d [9]"},
+    hidden=("pos place 1 of (4 + pos) embed",),
+)
+def positions_beyond_the_sequence():
+    """Flax's lm1b: tokens are shifted by one, and the table of positions is longer than they."""
+
+    def apply(p, tokens):
+        shifted = jnp.pad(tokens, (1, 0))[:-1]
+        x = p["embed"][shifted] + p["pos"].astype(p["w"].dtype)[None, : len(tokens)][0]
+        seen = jnp.tril(jnp.ones((len(tokens),) * 2)) * (tokens[None] > 0)
+        x = x + jax.nn.softmax(jnp.where(seen > 0, x @ x.T, -1e9)) @ x @ p["w"]
+        return x @ p["out"]
+
+    shapes = {"embed": f32(9, 5), "pos": f32(7, 5), "w": f32(5, 5), "out": f32(5, 9)}
+    return apply, shapes, i32(4)
