@@ -89,6 +89,18 @@ def test_verify_accepts_what_was_found_and_rejects_a_permuted_window():
         unf.verify(fn, arrays, wrong, values, key=jax.random.key(0))
 
 
+@pytest.mark.parametrize("name", ["fused_by_kind", "patches", "local_convolution"])
+def test_gradients_have_the_symmetries_of_the_loss(name):
+    fn, params, x = NETWORKS[name].make()
+
+    def loss(p, x):
+        y = fn(p, x)
+        return jnp.sum(y**2 * jnp.arange(1.0, y.size + 1).reshape(y.shape))
+
+    found = unf.infer(jax.value_and_grad(loss), params, x)
+    assert canonical(found) == canonical(unf.infer(loss, params, x))
+
+
 # --- explanations ---------------------------------------------------------------------------
 
 

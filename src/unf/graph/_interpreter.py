@@ -67,7 +67,7 @@ class Interpreter:
         if all(isinstance(x, Constant) for x in operands) and not eqn.effects:
             return self._constants(eqn, equation, operands)
         results = [
-            Value(x.segments, x.is_parameter) if any(x is y for y in operands) else x
+            x.copy() if any(x is y for y in operands) else x
             for x in self._apply(equation, operands)
         ]
         sources = 0

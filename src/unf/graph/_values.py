@@ -44,7 +44,8 @@ class Value:
     """An array whose entries depend on parameters or inputs.
 
     Attributes:
-        segments: its dimensions.
+        segments: its dimensions, in the order in which they are stored.
+        order: for each dimension its position among those of the segments, if it is another.
         is_parameter: whether it is a parameter, at most transposed or mapped element by element.
         sources: the parameters it depends on, as a bit mask.
         is_view: whether its entries are some of a parameter's.
@@ -53,10 +54,17 @@ class Value:
 
     sources = 0
     is_view = is_read = False
+    order: tuple[int, ...] | None = None
 
-    def __init__(self, segments: Sequence[Segment], is_parameter: bool = False):
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        is_parameter: bool = False,
+        order: tuple[int, ...] | None = None,
+    ):
         self.segments = tuple(segments)
         self.is_parameter = is_parameter
+        self.order = order
 
     @classmethod
     def of(cls, axes: Sequence[Expr], is_parameter: bool = False) -> "Value":
@@ -66,7 +74,7 @@ class Value:
     @property
     def shape(self) -> tuple[int, ...]:
         """Its shape."""
-        return tuple(size for segment in self.segments for size in segment.sizes)
+        return tuple(self._ordered([size for s in self.segments for size in s.sizes]))
 
     @property
     def ndim(self) -> int:
@@ -76,7 +84,15 @@ class Value:
     @property
     def axes(self) -> list[Expr]:
         """One expression per dimension; this splits what a reshape left unsplit."""
-        return [resolve(expr) for segment in self.segments for expr in segment.axes()]
+        found = [expr for segment in self.segments for expr in segment.axes()]
+        return self._ordered([resolve(expr) for expr in found])
+
+    def _ordered(self, of_segments: list) -> list:
+        return of_segments if self.order is None else [of_segments[i] for i in self.order]
+
+    def copy(self) -> "Value":
+        """Another value with the same axes."""
+        return Value(self.segments, self.is_parameter, self.order)
 
     @property
     def exprs(self) -> list[Expr]:
@@ -248,6 +264,46 @@ def settle(x: Value, reason: Reason) -> Value:
     if any(True for expr in x.exprs for _ in find_families(expr)):
         return Value.of([collapse(expr, reason) for expr in x.axes])
     return x
+
+
+def relabel(x: Value, dimensions: Sequence[int | Uniform]) -> Value:
+    """A value with other dimensions: for each, one of x or a new uniform one.
+
+    Those of x that are left out have size one. What a reshape left unsplit stays unsplit.
+    """
+    if all(len(segment.sizes) == 1 for segment in x.segments):
+        axes = x.axes
+        return Value.of([axes[d] if isinstance(d, int) else d for d in dimensions], x.is_parameter)
+    order = x.order or tuple(range(x.ndim))
+    kept = [order[d] for d in dimensions if isinstance(d, int)]
+    new, places, start = [], {}, 0
+    for segment in x.segments:
+        inside = [i for i in range(start, start + len(segment.sizes)) if i in kept]
+        if inside or segment.expr.size > 1:
+            places.update({i: (len(new), k) for k, i in enumerate(inside)})
+            sizes = tuple(segment.sizes[i - start] for i in inside)
+            new.append(Segment(segment.expr, sizes, segment.reason))
+        start += len(segment.sizes)
+    wanted = []
+    for d in dimensions:
+        if isinstance(d, int):
+            wanted.append(places[order[d]])
+        else:
+            wanted.append((len(new), 0))
+            new.append(Segment(d, (d.size,)))
+    return _sorted_segments(new, wanted, x.is_parameter)
+
+
+def _sorted_segments(
+    segments: list[Segment], wanted: list[tuple[int, int]], is_parameter: bool
+) -> Value:
+    """Dimensions given by segment and position inside; segments are sorted by first dimension."""
+    sequence = list(dict.fromkeys(segment for segment, _ in wanted))
+    stored = [(s, k) for s in sequence for k in range(len(segments[s].sizes))]
+    position = {place: i for i, place in enumerate(stored)}
+    order = tuple(position[place] for place in wanted)
+    in_order = order == tuple(range(len(order)))
+    return Value([segments[s] for s in sequence], is_parameter, None if in_order else order)
 
 
 def unify_axes(values: Sequence[Value], reason: Reason) -> list[Expr]:

@@ -154,3 +154,47 @@ def positions_beyond_the_sequence():
 
     shapes = {"embed": f32(9, 5), "pos": f32(7, 5), "w": f32(5, 5), "out": f32(5, 9)}
     return apply, shapes, i32(4)
+
+
+# --- fused queries, keys and values ---------------------------------------------------------
+
+FUSED = {"qkv": "[6] ((h h.k) + (h h.k) + (h h.v))", "out": "(h h.v) [3]"}
+
+
+def fused(take_apart):
+    """Attention of two heads whose queries, keys and values `take_apart` finds in one array."""
+
+    def apply(p, x):
+        q, k, v = take_apart(x @ p["qkv"])
+        scores = jax.nn.softmax(jnp.einsum("htk,hsk->hts", q, k))
+        return jnp.einsum("hts,hsv->thv", scores, v).reshape(len(x), -1) @ p["out"]
+
+    return apply, {"qkv": f32(6, 24), "out": f32(8, 3)}, f32(5, 6)
+
+
+@network(FUSED, sizes={"h": 2})
+def fused_timm():
+    """A view as (3, heads, width), transposed, then unbound."""
+    return fused(lambda y: jnp.unstack(y.reshape(len(y), 3, 2, 4).transpose(1, 2, 0, 3)))
+
+
+@network(FUSED, sizes={"h": 2})
+def fused_timm_normalized():
+    """The same with every query and key divided by its length."""
+
+    def take_apart(y):
+        q, k, v = y.reshape(len(y), 3, 2, 4).transpose(1, 2, 0, 3)
+        return *(z / jnp.sqrt(1 + jnp.sum(z**2, -1, keepdims=True)) for z in (q, k)), v
+
+    return fused(take_apart)
+
+
+@network(FUSED, sizes={"h": 2})
+def fused_torch():
+    """PyTorch's multi-head attention: unflatten, unsqueeze, transpose, squeeze, index, view."""
+
+    def take_apart(y):
+        y = jnp.squeeze(jnp.swapaxes(y.reshape(len(y), 1, 3, 8)[None], 0, -2), -2)[..., 0, :]
+        return [y[i].reshape(-1, 2, 4).swapaxes(0, 1) for i in range(3)]
+
+    return fused(take_apart)

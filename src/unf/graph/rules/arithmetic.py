@@ -24,7 +24,7 @@ select_n shift_left shift_right_arithmetic shift_right_logical sub xor zeta
 @register_rule(*UNARY, stackable=True)
 def pass_through(equation: Equation, *operands: Value) -> list[Value]:
     """f(x)_i has the axes of x."""
-    return [Value(x.segments, x.is_parameter) for x in operands]
+    return [x.copy() for x in operands]
 
 
 @register_rule(*SEVERAL, stackable=True)
@@ -38,9 +38,9 @@ def combine(equation: Equation, *values: Value) -> Value:
         # One may lack the axis that counts the other's layers: one permutation for all.
         varying = operands = [settle(x, equation.reason) for x in varying]
     shape = equation.out_shapes[0]
-    if varying and all(_sizes(x) == _sizes(varying[0]) for x in varying):
+    if varying and all(_layout(x) == _layout(varying[0]) for x in varying):
         if varying[0].shape == shape:
-            return Value(_unify_segments(varying, equation), is_parameter)
+            return Value(_unify_segments(varying, equation), is_parameter, varying[0].order)
     axes = unify_axes(operands, equation.reason)
     return Value.of(
         [e if e.size == n else Uniform(n) for e, n in zip(axes, shape, strict=True)], is_parameter
@@ -51,8 +51,8 @@ def _is_uniform(value: Value) -> bool:
     return all(isinstance(resolve(expr), Uniform) for expr in value.exprs)
 
 
-def _sizes(value: Value) -> list[tuple[int, ...]]:
-    return [segment.sizes for segment in value.segments]
+def _layout(value: Value) -> tuple:
+    return value.order, [segment.sizes for segment in value.segments]
 
 
 def _unify_segments(values: list[Value], equation: Equation) -> list[Segment]:

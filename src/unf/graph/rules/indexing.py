@@ -7,7 +7,7 @@ import numpy as np
 from .._expressions import Expr, Family, Reason, Uniform, Variable, concat, fix, fixed_axis, resolve
 from .._registry import Equation, register_rule
 from .._unification import cut, split, unify
-from .._values import Segment, Value, settle
+from .._values import Segment, Value, relabel, settle
 
 MOST_LAYERS = 1024
 """A longer parameter that is indexed is more likely a table than stacked layers."""
@@ -38,15 +38,16 @@ def slice_axis(x: Value, dimension: int, start: int, limit: int, reason: Reason)
         if layer is not None:
             return layer
     x = settle(x, reason)
+    position = dimension if x.order is None else x.order[dimension]
     segments: list[Segment] = []
     for segment in x.segments:
-        inside = dimension - sum(len(s.sizes) for s in segments)
+        inside = position - sum(len(s.sizes) for s in segments)
         if 0 <= inside < len(segment.sizes):
             segments.extend(_slice_segment(segment, inside, start, limit, reason))
-            dimension = -1
+            position = -1
         else:
             segments.append(segment)
-    return Value(segments)
+    return Value(segments, order=x.order)
 
 
 def _slice_segment(
@@ -126,10 +127,9 @@ def _take_layer(x: Value, dimension: int, position: int, reason: Reason) -> Valu
 
 def take(x: Value, dimension: int, position: int, reason: Reason) -> Value:
     """x[..., position, ...] without the axis."""
-    taken = slice_axis(x, dimension, position, position + 1, reason).axes
-    return Value.of(
-        [expr for i, expr in enumerate(taken) if i != dimension], is_parameter=x.is_parameter
-    )
+    taken = slice_axis(x, dimension, position, position + 1, reason)
+    found = relabel(taken, [i for i in range(x.ndim) if i != dimension])
+    return Value(found.segments, x.is_parameter, found.order)
 
 
 @register_rule("dynamic_slice", stackable=True)

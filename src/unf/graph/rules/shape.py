@@ -1,10 +1,11 @@
 """Moving, adding, dropping and merging axes."""
 
+from collections.abc import Sequence
 from math import prod
 
 from .._expressions import Expr, Uniform, concat, fixed_axis, product
 from .._registry import Equation, register_rule
-from .._values import Segment, Value, settle, unify_axes
+from .._values import Segment, Value, relabel, settle, unify_axes
 from .indexing import slice_axis, take
 
 REDUCTIONS = """
@@ -15,25 +16,26 @@ reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum reduce_xor
 @register_rule("transpose", stackable=True)
 def transpose(equation: Equation, x: Value) -> Value:
     """The axes in another order."""
-    return Value.of([x.axes[i] for i in equation.params["permutation"]], x.is_parameter)
+    return relabel(x, [int(i) for i in equation.params["permutation"]])
 
 
 @register_rule("squeeze", stackable=True)
 def squeeze(equation: Equation, x: Value) -> Value:
     """Axes of size one drop out."""
     dropped = {d % x.ndim for d in equation.params["dimensions"]}
-    return Value.of([t for i, t in enumerate(x.axes) if i not in dropped], x.is_parameter)
+    return relabel(x, [i for i in range(x.ndim) if i not in dropped])
 
 
 @register_rule("broadcast_in_dim")
 def broadcast_in_dim(equation: Equation, x: Value, *_: Value) -> Value:
     """New axes, and axes of size one that are made longer, are uniform."""
     shape = equation.out_shapes[0]
-    axes: list[Expr] = [Uniform(size) for size in shape]
-    for expr, target in zip(x.axes, equation.params["broadcast_dimensions"], strict=True):
-        if expr.size == shape[target]:
-            axes[target] = expr
-    return Value.of(axes)
+    dimensions: list[int | Uniform] = [Uniform(size) for size in shape]
+    for i, target in enumerate(equation.params["broadcast_dimensions"]):
+        if x.shape[i] == shape[target]:
+            dimensions[target] = i
+    result = relabel(x, dimensions)
+    return Value(result.segments, order=result.order)
 
 
 @register_rule("reshape")
@@ -41,6 +43,11 @@ def reshape(equation: Equation, x: Value, *_: Value) -> Value:
     """Merged axes are a product; a split waits until an operation needs the parts."""
     if equation.params.get("dimensions") is not None:
         x = Value.of([x.axes[i] for i in equation.params["dimensions"]])
+    if x.order is not None:
+        x = _with_units(x, equation.out_shapes[0])
+        if x.shape == equation.out_shapes[0]:
+            return x
+        x = Value.of(x.axes)
     new, segments = list(equation.out_shapes[0]), list(x.segments)
     result: list[Segment] = []
     while new or segments:
@@ -58,6 +65,14 @@ def reshape(equation: Equation, x: Value, *_: Value) -> Value:
         if sizes:
             result.append(Segment(product(exprs), tuple(sizes), equation.reason))
     return Value(result)
+
+
+def _with_units(x: Value, shape: Sequence[int]) -> Value:
+    """The value with axes of size one where `shape` has them, and nowhere else."""
+    longer = iter([i for i, size in enumerate(x.shape) if size != 1])
+    if [n for n in x.shape if n != 1] != [n for n in shape if n != 1]:
+        return x
+    return relabel(x, [Uniform(1) if size == 1 else next(longer) for size in shape])
 
 
 @register_rule(*REDUCTIONS, stackable=True)
