@@ -89,7 +89,9 @@ def test_verify_accepts_what_was_found_and_rejects_a_permuted_window():
         unf.verify(fn, arrays, wrong, values, key=jax.random.key(0))
 
 
-@pytest.mark.parametrize("name", ["fused_by_kind", "patches", "local_convolution"])
+@pytest.mark.parametrize(
+    "name", ["fused_by_kind", "patches", "group_norm_of_a_skip", "residual_group_norm"]
+)
 def test_gradients_have_the_symmetries_of_the_loss(name):
     fn, params, x = NETWORKS[name].make()
 

@@ -444,8 +444,8 @@ ROWS = {
     ),
     "an identity of blocks": row(
         lambda p: total(p["x"] * jnp.kron(jnp.eye(3), jnp.ones((2, 2))) @ p["c"]),
-        x=(6, 6, "(g a) (g b)"),
-        c=(6, "(g b)"),
+        x=(6, 6, "(g g.a) (g g.b)"),
+        c=(6, "(g g.b)"),
         sizes={"g": 3},
     ),
     "the identity": row(

@@ -37,6 +37,20 @@ def batch_groups(p, x):
     return total(p["r"][None, None] * y)
 
 
+def pairs_of_two_groups(p, x):
+    """The same three columns belong to the second group in `w`, to the first in `v`."""
+    both = p["w"].reshape(1, 2, 3) * p["v"][:, None] + p["u"].reshape(2, 2, 3)
+    sums = p["w"].reshape(2, 3).sum(1), p["v"].sum(1)
+    return total(both * p["g"][:, None, None]) + total((sums[0] + 2 * sums[1]) * p["g"])
+
+
+def merged_with_another_group(p, x):
+    """A transposition in between makes the columns those of the other group."""
+    w = p["w"].reshape(2, 2, 3)
+    y = w.transpose(1, 0, 2).reshape(2, 6) + 2 * p["w"]
+    return total(y) + total(w.sum(-1) + p["g"][:, None] + p["g"][None])
+
+
 def total(x):
     return jnp.sum(jnp.tanh(x))
 
@@ -103,6 +117,8 @@ PROGRAMS = {
         {"w": (4,), "v": (7,)},
     ),
     "a Gram matrix": (lambda p, x: total(p["w"] @ p["w"].T), {"w": (3, 4)}),
+    "pairs of two groups": (pairs_of_two_groups, {"w": (6,), "v": (2, 3), "u": (2, 6), "g": (2,)}),
+    "merged with another group": (merged_with_another_group, {"w": (2, 6), "g": (2,)}),
     "scattered onto itself": (
         lambda p, x: total(p["w"].at[jnp.array([1, 2, 0])].add(p["w"])),
         {"w": (3, 3)},

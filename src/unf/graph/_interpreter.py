@@ -83,7 +83,11 @@ class Interpreter:
         if equation.out_shapes and all(0 in shape for shape in equation.out_shapes):
             return [Value.of([Uniform(n) for n in shape]) for shape in equation.out_shapes]
         if equation.primitive not in STACKABLE:
-            operands = [settle(x, equation.reason) for x in operands]
+            settled = [settle(x, equation.reason) for x in operands]
+            self.values.extend(
+                new for new, x in zip(settled, operands, strict=True) if new is not x
+            )
+            operands = settled
         results = _by_rule(equation, operands)
         if results is None:
             self._report_unknown(equation, operands)

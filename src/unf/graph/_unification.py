@@ -85,10 +85,17 @@ def _bind(a: Variable, structure: Expr, reason: Reason) -> Expr:
 
 
 def _with_variables(expr: Expr) -> Expr:
-    """The expression with a new variable for each uniform part, as a parameter may have."""
+    """The expression with a new variable for each uniform part, as a parameter may have.
+
+    `(a + b) uniform` is `(a uniform) + (b uniform)`, with a variable for each.
+    """
     expr = resolve(expr)
     if isinstance(expr, Uniform):
         return new_axis(expr.size)
+    if isinstance(expr, Prod):
+        first, *rest = map(resolve, expr.factors)
+        if isinstance(first, Cat) and any(isinstance(factor, Uniform) for factor in rest):
+            return concat([_with_variables(product([part, *rest])) for part in first.parts])
     return rebuild(expr, [_with_variables(child) for child in children(expr)])
 
 
@@ -115,13 +122,19 @@ def unify_all(exprs: Sequence[Expr], reason: Reason) -> Expr:
 
 
 def _unify_products(a: Prod, b: Prod, reason: Reason) -> Expr:
-    """Match factors from the right, splitting the larger where sizes divide."""
+    """Match factors from the right, splitting the larger where sizes divide.
+
+    A concatenation matches several factors at once if they fit, since only its parts need to
+    split then, each on its own.
+    """
     left, right = list(a.factors), list(b.factors)
     joined: list[Expr] = []
     while left and right:
         x, y = resolve(left.pop()), resolve(right.pop())
         if x.size < y.size:
             x, y, left, right = y, x, right, left
+        while isinstance(x, Cat) and right and x.size % (y.size * right[-1].size) == 0:
+            y = product([right.pop(), y])
         if x.size % y.size:
             return fixed_axis(a.size, reason, x, y, *left, *right, *joined)
         if x.size > y.size:
@@ -156,6 +169,29 @@ def split(expr: Expr, outer: int, reason: Reason) -> tuple[Expr, Expr]:
     if found is None:
         return fixed_axis(outer, reason, expr), fixed_axis(inner, reason)
     return found
+
+
+def outer_factor(expr: Expr, outer: int, reason: Reason) -> Expr:
+    """The first factor, of `outer` elements, of an axis whose second factor is reduced.
+
+    As `split`, except that the parts of a concatenation keep second factors of their own.
+    """
+    expr = resolve(expr)
+    inner = expr.size // outer
+    if isinstance(expr, Cat) and outer > 1 and all(part.size % inner == 0 for part in expr.parts):
+        return concat([outer_factor(p, p.size // inner, reason) for p in expr.parts])
+    if isinstance(expr, Prod):
+        kept, left = [], outer
+        for factor in expr.factors:
+            if left % factor.size:
+                break
+            kept.append(factor)
+            left //= factor.size
+        else:
+            return expr
+        if factor.size % left == 0:
+            return product([*kept, outer_factor(factor, left, reason)])
+    return split(expr, outer, reason)[0]
 
 
 def _part(whole: Variable, size: int) -> Expr:

@@ -1,7 +1,8 @@
 """Abstract values: what is known about the axes of every array in a computation."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -18,7 +19,7 @@ from ._expressions import (
     resolve,
     variables,
 )
-from ._unification import collapse, split, unify
+from ._unification import collapse, outer_factor, split, unify, unify_all
 
 _SPLIT = Reason("split by a reshape")
 
@@ -304,6 +305,65 @@ def _sorted_segments(
     order = tuple(position[place] for place in wanted)
     in_order = order == tuple(range(len(order)))
     return Value([segments[s] for s in sequence], is_parameter, None if in_order else order)
+
+
+def reduce_axes(x: Value, dropped: Collection[int], reason: Reason) -> Value:
+    """A value without some dimensions; of an unsplit axis only its last factors can drop out."""
+    order = x.order or tuple(range(x.ndim))
+    flat = {order[d] for d in dropped}
+    segments, places, start = [], {}, 0
+    for segment in x.segments:
+        gone = [start + k in flat for k in range(len(segment.sizes))]
+        number = gone.index(True) if any(gone) else len(gone)
+        if not all(gone[number:]):
+            return Value.of([expr for i, expr in enumerate(x.axes) if i not in dropped])
+        sizes, expr = segment.sizes[:number], segment.expr
+        if any(gone):
+            expr = outer_factor(expr, prod(sizes), segment.reason)
+        places.update({start + k: (len(segments), k) for k in range(number)})
+        segments.append(Segment(expr, sizes, segment.reason))
+        start += len(segment.sizes)
+    kept = [places[order[d]] for d in range(x.ndim) if d not in dropped]
+    return _sorted_segments(segments, kept, False)
+
+
+def combine_axes(values: Sequence[Value], shape: Sequence[int], reason: Reason) -> Value:
+    """The axes of an element-wise combination; scalars and axes of size one broadcast.
+
+    Dimensions that are unsplit in one value are merged in all of them.
+    """
+    values = [value for value in values if value.ndim]
+    if not values:
+        return Value.of([Uniform(size) for size in shape])
+    order = next((x.order for x in values if x.order is not None), None)
+    if order is not None:
+        stored = [order.index(i) for i in range(len(order))]
+        values, shape = [relabel(x, stored) for x in values], [shape[i] for i in stored]
+    if any(x.order is not None for x in values):
+        values = [Value.of(x.axes) for x in values]
+    ends = set.intersection(*({*accumulate(len(s.sizes) for s in x.segments)} for x in values))
+    segments, start = [], 0
+    for end in sorted(ends):
+        sizes = tuple(shape[start:end])
+        exprs = [_merged(x, start, end, sizes) for x in values]
+        segments.append(Segment(unify_all(exprs, reason), sizes, _SPLIT))
+        start = end
+    return Value(segments, order=order)
+
+
+def _merged(x: Value, start: int, end: int, sizes: tuple[int, ...]) -> Expr:
+    """Some dimensions, each of its size or of size one, as one expression."""
+    found, position = [], 0
+    for segment in x.segments:
+        if start <= position < end:
+            wanted = sizes[position - start :][: len(segment.sizes)]
+            if wanted == segment.sizes:
+                found.append(segment.expr)
+            else:
+                axes = zip(segment.axes(), wanted, strict=True)
+                found.extend(e if e.size == size else Uniform(size) for e, size in axes)
+        position += len(segment.sizes)
+    return product(found)
 
 
 def unify_axes(values: Sequence[Value], reason: Reason) -> list[Expr]:

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import equinox as eqx
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -120,7 +121,6 @@ def local_convolution():
 @network(
     {"w": "[3] (p.h [p])", "u": "(p.h [p]) m", "v": "m (p.h [p])", "o": "(p.h [p]) [2]"},
     sizes={"p": 2},
-    hidden=("u place 1 of (layer.o [layer]) u",),
 )
 def coupling_with_a_checkerboard():
     """Every other unit passes, and changes the rest, as in RealNVP."""
@@ -198,3 +198,102 @@ def fused_torch():
         return [y[i].reshape(-1, 2, 4).swapaxes(0, 1) for i in range(3)]
 
     return fused(take_apart)
+
+
+# --- group norm -----------------------------------------------------------------------------
+
+
+def normalize_groups(y, groups):
+    """Divide each group of channels, the last axis, by its length."""
+    z = y.reshape(*y.shape[:-1], groups, -1)
+    return (z / jnp.sqrt(1 + jnp.mean(z**2, -1, keepdims=True))).reshape(y.shape)
+
+
+@network(
+    {"a": "[3] (g g.c)", "b": "[3] (h h.d)", "out": "((g g.c) + (h h.d)) [2]"},
+    sizes={"g": 2, "h": 3},
+)
+def group_norm_of_a_skip():
+    """Two streams of 8 and 12 channels are concatenated and normalized in groups of 4."""
+
+    def apply(p, x):
+        y = jnp.concatenate([x @ p["a"], x @ p["b"]], -1)
+        return normalize_groups(y, 5) @ p["out"]
+
+    return apply, {"a": f32(3, 8), "b": f32(3, 12), "out": f32(20, 2)}, f32(2, 3)
+
+
+@network({"a": "[3] [8]", "b": "[3] [12]", "out": "[20 2]"}, sizes={})
+def group_norm_across_a_skip():
+    """Groups of 5 do not fit the streams, so that one group has channels of both."""
+
+    def apply(p, x):
+        y = jnp.concatenate([x @ p["a"], x @ p["b"]], -1)
+        return normalize_groups(y, 4) @ p["out"]
+
+    return apply, {"a": f32(3, 8), "b": f32(3, 12), "out": f32(20, 2)}, f32(2, 3)
+
+
+UNET = {
+    "params/down/kernel": "[3 2] (g g.c)", "params/middle/kernel": "[3] (g g.c) (h h.d)",
+    "params/norm/scale": "((g g.c) + (h h.d))", "params/norm/bias": "((g g.c) + (h h.d))",
+    "params/up/kernel": "[3] ((g g.c) + (h h.d)) [2]",
+}  # fmt: skip
+
+
+@network(UNET, sizes={"g": 2, "h": 3})
+def unet_with_group_norm():
+    """Flax's group norm of a skip: means are repeated for each channel."""
+
+    class Unet(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            down = nn.Conv(4, (3,), use_bias=False, name="down")(x)
+            middle = nn.Conv(6, (3,), use_bias=False, name="middle")(nn.relu(down))
+            y = nn.GroupNorm(5, name="norm")(jnp.concatenate([down, middle], -1))
+            return nn.Conv(2, (3,), use_bias=False, name="up")(nn.swish(y))
+
+    return linen(Unet(), f32(1, 6, 2))
+
+
+@network(
+    {
+        "a": "(g g.c) [3]", "b": "(h h.d) [3]",
+        "scale": "((g g.c) + (h h.d))", "out": "[2] ((g g.c) + (h h.d))",
+    },
+    sizes={"g": 2, "h": 3},
+)  # fmt: skip
+def group_norm_with_channels_first():
+    """Equinox and PyTorch: channels come first, and a group has all their positions."""
+    norm = eqx.nn.GroupNorm(5, 10)
+
+    def apply(p, x):
+        y = jnp.concatenate([jnp.tanh(p["a"] @ x), p["b"] @ x])
+        y = eqx.tree_at(lambda n: n.weight, norm, p["scale"])(y)
+        return p["out"] @ jax.nn.relu(y)
+
+    shapes = {"a": f32(4, 3), "b": f32(6, 3), "scale": f32(10), "out": f32(2, 10)}
+    return apply, shapes, f32(3, 6)
+
+
+@network(
+    {
+        "params/in/kernel": "[4] (g g.c)", "params/out/kernel": "(g g.c) [2]",
+        **{f"params/mix_{i}/kernel": "(g g.c) (g g.c)" for i in range(2)},
+        **{f"params/norm_{i}/{name}": "(g g.c)" for i in range(2) for name in ("scale", "bias")},
+    },
+    sizes={"g": 3},
+)  # fmt: skip
+def residual_group_norm():
+    """Weights with two axes of groups, each with channels of its own."""
+
+    class Residual(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            x = nn.Dense(6, use_bias=False, name="in")(x)
+            for i in range(2):
+                y = nn.relu(nn.GroupNorm(3, name=f"norm_{i}")(x))
+                x = x + nn.Dense(6, use_bias=False, name=f"mix_{i}")(y)
+            return nn.Dense(2, use_bias=False, name="out")(x)
+
+    return linen(Residual(), f32(3, 4))

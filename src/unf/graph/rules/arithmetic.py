@@ -3,7 +3,7 @@
 from .._expressions import Expr, Reason, Uniform, fixed_axis, product, resolve
 from .._registry import Equation, register_rule
 from .._unification import split, unify
-from .._values import Segment, Value, settle, unify_axes
+from .._values import Value, combine_axes, settle
 
 UNARY = """
 abs acos acosh asin asinh atan atanh bessel_i0e bessel_i1e bitcast_convert_type cbrt ceil clz conj
@@ -30,39 +30,18 @@ def pass_through(equation: Equation, *operands: Value) -> list[Value]:
 @register_rule(*SEVERAL, stackable=True)
 def combine(equation: Equation, *values: Value) -> Value:
     """f(x, y)_i: axes of equal size permute together; scalars and axes of size one broadcast."""
-    operands = list(values)
-    arrays = [x for x in operands if x.ndim]
-    is_parameter = sum(x.is_parameter for x in arrays) == len(arrays) == 1
+    arrays = [x for x in values if x.ndim]
     varying = [x for x in arrays if not _is_uniform(x)]
     if any(x is not varying[0] for x in varying):
         # One may lack the axis that counts the other's layers: one permutation for all.
-        varying = operands = [settle(x, equation.reason) for x in varying]
-    shape = equation.out_shapes[0]
-    if varying and all(_layout(x) == _layout(varying[0]) for x in varying):
-        if varying[0].shape == shape:
-            return Value(_unify_segments(varying, equation), is_parameter, varying[0].order)
-    axes = unify_axes(operands, equation.reason)
-    return Value.of(
-        [e if e.size == n else Uniform(n) for e, n in zip(axes, shape, strict=True)], is_parameter
-    )
+        varying = [settle(x, equation.reason) for x in varying]
+    result = combine_axes(varying, equation.out_shapes[0], equation.reason)
+    result.is_parameter = sum(x.is_parameter for x in arrays) == len(arrays) == 1
+    return result
 
 
 def _is_uniform(value: Value) -> bool:
     return all(isinstance(resolve(expr), Uniform) for expr in value.exprs)
-
-
-def _layout(value: Value) -> tuple:
-    return value.order, [segment.sizes for segment in value.segments]
-
-
-def _unify_segments(values: list[Value], equation: Equation) -> list[Segment]:
-    """Unify without splitting what a reshape left unsplit."""
-    joined = list(values[0].segments)
-    for value in values[1:]:
-        for i, segment in enumerate(value.segments):
-            expr = unify(joined[i].expr, segment.expr, equation.reason)
-            joined[i] = Segment(expr, segment.sizes, segment.reason)
-    return joined
 
 
 @register_rule("dot_general")

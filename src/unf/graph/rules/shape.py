@@ -5,7 +5,7 @@ from math import prod
 
 from .._expressions import Expr, Uniform, concat, fixed_axis, product
 from .._registry import Equation, register_rule
-from .._values import Segment, Value, relabel, settle, unify_axes
+from .._values import Segment, Value, reduce_axes, relabel, settle, unify_axes
 from .indexing import slice_axis, take
 
 REDUCTIONS = """
@@ -47,6 +47,7 @@ def reshape(equation: Equation, x: Value, *_: Value) -> Value:
         x = _with_units(x, equation.out_shapes[0])
         if x.shape == equation.out_shapes[0]:
             return x
+        equation.note(x.axes)
         x = Value.of(x.axes)
     new, segments = list(equation.out_shapes[0]), list(x.segments)
     result: list[Segment] = []
@@ -81,7 +82,7 @@ def reduce(equation: Equation, x: Value) -> Value:
     axes = equation.params["axes"]
     if len(axes) < x.ndim:  # a sum over layers has one permutation for all of them
         x = settle(x, equation.reason)
-    return Value.of([expr for i, expr in enumerate(x.axes) if i not in axes])
+    return reduce_axes(x, axes, equation.reason)
 
 
 @register_rule("reduce")
