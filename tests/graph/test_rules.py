@@ -419,6 +419,63 @@ ROWS = {
         x=(6, 4, "6 b"),
         c=(4, "b"),
     ),
+    "reduce_window of two arrays": row(
+        lambda p: total(latest(p["x"], p["y"])[1] * p["c"][None]),
+        x=(6, 4, "6 b"),
+        y=(6, 4, "6 b"),
+        c=(4, "b"),
+    ),
+    "svd, values": row(
+        lambda p: total(jnp.linalg.svd(p["x"], compute_uv=False) * p["c"][:, None]),
+        x=(2, 3, 4, "a a.b a.d"),
+        c=(2, "a"),
+    ),
+    "svd, vectors": row(
+        lambda p: total(jnp.linalg.svd(p["x"], full_matrices=False)[0] * p["c"][:, None, None]),
+        x=(2, 3, 4, "a 3 4"),
+        c=(2, "a"),
+    ),
+    **{
+        name: row(
+            lambda p, fn=fn: total(fn(gram(p["x"])) * p["c"][:, None, None]),
+            x=(2, 4, 4, "a [4] a.b"),
+            c=(2, "a"),
+        )
+        for name, fn in {
+            "cholesky": jnp.linalg.cholesky,
+            "eigh": lambda x: jnp.linalg.eigh(x)[1] ** 2,
+            "lu": lambda x: jax.lax.linalg.lu(x)[0],
+            "qr": lambda x: jnp.linalg.qr(x)[1],
+            "custom_linear_solve": jnp.linalg.inv,
+        }.items()
+    },
+    "triangular_solve": row(
+        lambda p: jnp.sum(
+            jax.scipy.linalg.solve_triangular(p["x"] + 9 * jnp.eye(3), p["y"]) ** 2 * p["c"][None]
+        ),
+        x=(3, 3, "[3 3]"),
+        y=(3, 4, "[3] b"),
+        c=(4, "b"),
+    ),
+    "solve": row(
+        lambda p: jnp.sum(jnp.linalg.solve(p["x"], p["y"]) ** 2 * p["c"][None]),
+        x=(3, 3, "[3 3]"),
+        y=(3, 4, "[3] b"),
+        c=(4, "b"),
+    ),
+    "conjugate gradients": row(
+        lambda p: jnp.sum(jax.scipy.sparse.linalg.cg(gram(p["x"]), p["y"], maxiter=3)[0] * p["c"]),
+        x=(3, 4, "a b"),
+        y=(3, "a"),
+        c=(3, "a"),
+    ),
+    "ragged_dot_general": row(
+        lambda p: total(jax.lax.ragged_dot(p["x"], p["y"], jnp.array([2, 4])) @ p["c"] * p["r"]),
+        x=(6, 3, "[6] k"),
+        y=(2, 3, 4, "[2] k n"),
+        c=(4, "n"),
+        r=(6, "[6]"),
+    ),
     "iota": row(
         lambda p: total(p["x"] * jnp.arange(3.0)),
         x=(3, "3"),
@@ -518,6 +575,22 @@ ROWS = {
 }
 
 
+def gram(x):
+    """A positive definite matrix for each of a batch."""
+    unit = jnp.eye(x.shape[-2], dtype=x.dtype)
+    return x @ jnp.swapaxes(x, -1, -2) + jnp.expand_dims(unit, tuple(range(x.ndim - 2)))
+
+
+def latest(x, y):
+    """Entries of y where x is largest, in windows."""
+    start = jnp.full((), -jnp.inf, x.dtype), jnp.zeros((), y.dtype)
+
+    def larger(a, b):
+        return jnp.maximum(a[0], b[0]), jnp.where(a[0] > b[0], a[1], b[1])
+
+    return jax.lax.reduce_window((x, y), start, larger, (2, 1), (2, 1), "VALID")
+
+
 def watched(x):
     jax.debug.callback(lambda x: None, x)
     return x
@@ -565,9 +638,9 @@ def test_every_rule_is_tested():
 
 # Other releases' names of primitives, and those only reached with typed keys or other back ends.
 NOT_MET = {
-    "approx_top_k", "cumred_reduce_window", "debug_print", "expand_dims", "random_clone",
+    "approx_top_k", "cumred_reduce_window", "debug_print", "eig", "expand_dims", "geqp3", "geqrf",
+    "hessenberg", "householder_product", "schur", "tridiagonal", "random_clone",
     "random_fold_in", "random_gamma", "random_split", "random_unwrap", "random_wrap", "random_seed",
-    "reduce_window",
     "reduce_xor", "rng_bit_generator", "rng_uniform", "scatter-sub", "scatter_add", "scatter_max",
     "scatter_min", "scatter_mul", "scatter_sub", "philox2x32", "philox4x32", "threefry2x32",
     "threefry4x32", "tile",
