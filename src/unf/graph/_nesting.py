@@ -6,8 +6,8 @@ combined. It is in either of two cases:
 - Every value that carries `k` carries `h` exactly once. This finds attention heads, group norm,
   grouped convolutions and mixtures of experts; a scale shared by all heads is a value with `k`
   alone, and rightly prevents it.
-- Every axis that carries `k` carries `h` exactly once, before it. This finds a group norm of a
-  residual stream, whose weights have two axes `(h k)`.
+- Every axis that carries `k` carries `h`, which is not fixed, exactly once and before it. This
+  finds a group norm of a residual stream, whose weights have two axes `(h k)`.
 
 The two cannot be mixed: in `x[(h k)] * y[h, k]`, with axes `h, (h k)`, the second `k` belongs to
 another `h` than the first.
@@ -58,9 +58,10 @@ def _narrow_by_value(candidates: Candidates, case: Counter[Variable]) -> None:
 
 
 def _narrow_by_axis(candidates: Candidates, option: Option) -> None:
+    """Of fixed axes none is a candidate: a specification cannot tell two of them apart."""
     for i, v in enumerate(option):
         if v.fixed is None:
-            once = {p: None for p in option[:i] if option.count(p) == 1 and not p.mixed}
+            once = {p: None for p in option[:i] if option.count(p) == 1 and p.fixed is None}
             before = candidates.get(v, once)
             candidates[v] = {p: None for p in before if p in once}
 

@@ -68,17 +68,20 @@ def _link(a: Variable, b: Variable, reason: Reason) -> Variable:
     b.fixed = b.fixed or a.fixed
     b.label = b.label or a.label
     b.mixed = b.mixed or a.mixed
+    b.layered = b.layered or a.layered
     return b
 
 
 def _bind(a: Variable, structure: Expr, reason: Reason) -> Expr:
     structure = _with_variables(structure)
-    if isinstance(structure, Family) and any(x is a for x in variables(structure)):
+    if isinstance(structure, Family) and (a.touched or any(x is a for x in variables(structure))):
+        # Elsewhere it may lack the axis that counts the layers: one permutation for all.
         return unify(a, collapse(structure, reason), reason)
     a.link, a.reason = structure, reason
     for variable in variables(structure):
         variable.touched = True
         variable.mixed = variable.mixed or a.mixed
+        variable.layered = variable.layered or a.layered
     if a.fixed is not None:
         fix(structure, a.fixed)
     return structure
@@ -198,7 +201,7 @@ def _part(whole: Variable, size: int) -> Expr:
     """A factor or part of an axis, fixed or mixed if the axis is."""
     part = new_axis(size, fixed=whole.fixed)
     if isinstance(part, Variable):
-        part.mixed = whole.mixed
+        part.mixed, part.layered = whole.mixed, whole.layered
     return part
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ._expressions import (
     Expr,
+    Family,
     Reason,
     Uniform,
     Variable,
@@ -17,6 +18,7 @@ from ._expressions import (
     new_axis,
     product,
     resolve,
+    same,
     variables,
 )
 from ._unification import collapse, outer_factor, split, unify, unify_all
@@ -257,14 +259,52 @@ def settle(x: Value, reason: Reason) -> Value:
 
     Rules that do not know about stacked layers get such values.
     """
-    if isinstance(x, Constant):
-        return x
-    for expr in x.exprs:
-        for variable in variables(expr):
-            variable.touched = True
+    touch(x)
     if any(True for expr in x.exprs for _ in find_families(expr)):
         return Value.of([collapse(expr, reason) for expr in x.axes])
     return x
+
+
+def touch(x: Value) -> None:
+    """Let the axes of a value no longer become families of layers."""
+    for expr in () if isinstance(x, Constant) else x.exprs:
+        for variable in variables(expr):
+            variable.touched = True
+
+
+def settle_together(values: Sequence[Value], reason: Reason) -> list[Value]:
+    """Values to be combined: families stay where all count layers along the same dimensions."""
+    counted = [_layer_dimensions(x) for x in values]
+    if not counted[0] or any(found.keys() != counted[0].keys() for found in counted):
+        return [settle(x, reason) for x in values]
+    for x, found in zip(values, counted, strict=True):
+        touch(x)
+        for dimension, index in found.items():
+            unify(counted[0][dimension], index, reason)
+    return list(values)
+
+
+def _layer_dimensions(x: Value) -> dict[int, Variable]:
+    """The dimensions that count layers, with their variables."""
+    if isinstance(x, Constant) or any(len(segment.sizes) != 1 for segment in x.segments):
+        return {}
+    axes = x.axes
+    counting = [resolve(family.index) for expr in axes for family in find_families(expr)]
+    return {
+        i: expr
+        for i, expr in enumerate(axes)
+        if isinstance(expr, Variable) and any(expr is index for index in counting)
+    }
+
+
+def stack_layers(rows: Sequence[Value], index: Variable, reason: Reason) -> Value:
+    """A new first axis `index`; along the others, each of its elements keeps axes of its own."""
+    settled = [settle(row, reason).axes for row in rows]
+    axes = [
+        column[0] if all(same(e, column[0]) for e in column) else Family(index, column)
+        for column in zip(*settled, strict=True)
+    ]
+    return Value.of([index, *axes])
 
 
 def relabel(x: Value, dimensions: Sequence[int | Uniform]) -> Value:

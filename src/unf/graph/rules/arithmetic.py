@@ -3,7 +3,7 @@
 from .._expressions import Expr, Reason, Uniform, fixed_axis, product, resolve
 from .._registry import Equation, register_rule
 from .._unification import split, unify
-from .._values import Value, combine_axes, settle
+from .._values import Value, combine_axes, settle_together
 
 UNARY = """
 abs acos acosh asin asinh atan atanh bessel_i0e bessel_i1e bitcast_convert_type cbrt ceil clz conj
@@ -33,8 +33,7 @@ def combine(equation: Equation, *values: Value) -> Value:
     arrays = [x for x in values if x.ndim]
     varying = [x for x in arrays if not _is_uniform(x)]
     if any(x is not varying[0] for x in varying):
-        # One may lack the axis that counts the other's layers: one permutation for all.
-        varying = [settle(x, equation.reason) for x in varying]
+        varying = settle_together(varying, equation.reason)
     result = combine_axes(varying, equation.out_shapes[0], equation.reason)
     result.is_parameter = sum(x.is_parameter for x in arrays) == len(arrays) == 1
     return result

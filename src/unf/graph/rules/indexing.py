@@ -117,6 +117,8 @@ def _take_layer(x: Value, dimension: int, position: int, reason: Reason) -> Valu
         if isinstance(expr, Variable) and not expr.touched and x.is_parameter:
             origin = expr.origin
             members = tuple(Variable(expr.size, f"{origin}[{n}]") for n in range(index.size))
+            for member in members:
+                member.layered = True
             expr.link, expr.reason = Family(index, members), reason
             expr = expr.link
         if isinstance(expr, Family) and resolve(expr.index) is index:

@@ -3,7 +3,17 @@
 from collections.abc import Sequence
 from math import prod
 
-from .._expressions import Expr, Uniform, concat, fixed_axis, product
+from .._expressions import (
+    Expr,
+    Family,
+    Reason,
+    Uniform,
+    Variable,
+    concat,
+    fixed_axis,
+    product,
+    variables,
+)
 from .._registry import Equation, register_rule
 from .._values import Segment, Value, reduce_axes, relabel, settle, unify_axes
 from .indexing import slice_axis, take
@@ -139,6 +149,10 @@ def split_axis(equation: Equation, x: Value) -> list[Value]:
 @register_rule("pad")
 def pad(equation: Equation, x: Value, _: Value) -> Value:
     """Padding is a uniform part of a concatenation; interior or negative padding fixes the axis."""
+    padded = [i for i, widths in enumerate(equation.params["padding_config"]) if any(widths)]
+    if len(padded) == 1 and x.shape[padded[0]] == 1 and equation.out_shapes[0][padded[0]] > 1:
+        if any(variable.layered for expr in x.exprs for variable in variables(expr)):
+            return _among_layers(equation, x, padded[0])
     axes: list[Expr] = []
     for expr, widths, size in zip(
         x.axes, equation.params["padding_config"], equation.out_shapes[0], strict=True
@@ -150,6 +164,19 @@ def pad(equation: Equation, x: Value, _: Value) -> Value:
             axes.append(concat([Uniform(low), expr, Uniform(high)]))
         else:
             axes.append(fixed_axis(size, equation.reason, expr))
+    return Value.of(axes)
+
+
+def _among_layers(equation: Equation, x: Value, dimension: int) -> Value:
+    """One layer among others that are uniform, as in the gradient of layers taken one by one."""
+    low, _, _ = equation.params["padding_config"][dimension]
+    size = equation.out_shapes[0][dimension]
+    index = Variable(size, fixed=Reason("counts layers put side by side", equation.reason.where))
+    axes: list[Expr] = []
+    for expr in x.axes:
+        others = [Uniform(expr.size)] * (size - 1)
+        axes.append(Family(index, (*others[:low], expr, *others[low:])))
+    axes[dimension] = index
     return Value.of(axes)
 
 
