@@ -347,7 +347,7 @@ def _sorted_segments(
     return Value([segments[s] for s in sequence], is_parameter, None if in_order else order)
 
 
-def reduce_axes(x: Value, dropped: Collection[int], reason: Reason) -> Value:
+def reduce_axes(x: Value, dropped: Collection[int]) -> Value:
     """A value without some dimensions; of an unsplit axis only its last factors can drop out."""
     order = x.order or tuple(range(x.ndim))
     flat = {order[d] for d in dropped}

@@ -92,7 +92,7 @@ def reduce(equation: Equation, x: Value) -> Value:
     axes = equation.params["axes"]
     if len(axes) < x.ndim:  # a sum over layers has one permutation for all of them
         x = settle(x, equation.reason)
-    return reduce_axes(x, axes, equation.reason)
+    return reduce_axes(x, axes)
 
 
 @register_rule("reduce")
