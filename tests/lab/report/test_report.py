@@ -312,7 +312,7 @@ def test_altered_files_give_a_page_or_an_error(
     except ReportError:
         return
     check(page)
-    page.encode()
+    assert page.encode()
 
 
 def test_trained_layers_are_drawn(meta_folder, predictor_folder, tmp_path):
