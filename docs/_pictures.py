@@ -13,6 +13,7 @@ import numpy as np
 
 import unf
 from unf.lab import demo, lopt, plots, predict, report, zoos
+from unf.lab.lopt._compare import join
 from unf.testing import spaces
 
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
@@ -160,7 +161,7 @@ def main(folder: Path) -> None:
     for name, svg in svgs.items():
         (folder / f"{name}.svg").write_text(svg)
     texts = [(RESULTS / f"figure2-{name}.json").read_text() for name in FIGURE2]
-    comparisons = lopt.join([lopt.Comparison.from_json(text) for text in texts])
+    comparisons = join([lopt.Comparison.from_json(text) for text in texts])
     plots.save(plots.optimizer_curves(comparisons), folder / "figure2.png")
     plots.save(tiny_rnn_zoo(), folder / "tiny-rnn-zoo.png")
     with tempfile.TemporaryDirectory() as temporary:

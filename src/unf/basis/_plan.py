@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from .._html import in_brief, repr_html
-from ..spec import Block, SpecError, WeightSpace
+from ..spec import SpecError, WeightSpace
+from ..spec._blocks import Block
 from ..spec._space import check_is_space
 from ._views import (
     Labels,

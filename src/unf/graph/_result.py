@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from ..spec import AxisSpec
-from ..spec._grammar import Concat, Name, Number, Product, names_in
+from ..spec._grammar import AxisSpec, Concat, Name, Number, Product, names_in
 from ._expressions import (
     Cat,
     Expr,

@@ -20,12 +20,11 @@ from ..models import InvariantUNF, StatNN
 from . import plots
 from ._progress import Progress
 from ._scores import kendall_tau, r_squared, summary
-from .predict import Examples, Training, fit, invariance_gap, predict
-from .tasks import TwoMoons
+from .predict import Training
+from .predict._fit import Examples, fit, invariance_gap, predict
+from .tasks._moons import TwoMoons
 from .zoos import TwoMoonsZoo
 from .zoos._train import train_in_parts
-
-__all__ = ["Config", "Result", "run"]
 
 
 @dataclass(frozen=True)

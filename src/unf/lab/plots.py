@@ -26,8 +26,9 @@ from .lopt import Comparison
 from .lopt._compare import TITLES, title
 from .lopt._evaluate import part_ends
 from .predict import METHODS, Report
-from .tasks import as_text
-from .zoos import TinyRNN, recipe_of
+from .tasks._addition import as_text
+from .zoos import TinyRNN
+from .zoos._recipe import recipe_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,9 +16,9 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, PyTree
 
-from ..basis import Core, Plan, View
-from ..basis._plan import Stack, views_used
-from ..basis._views import Step, constant_view
+from ..basis import Plan
+from ..basis._plan import Core, Stack, views_used
+from ..basis._views import Step, View, constant_view
 from ..spec import SpecError, WeightSpace
 from ._diagonal import place_diagonal, take_diagonal
 from ._sharding import fold, unfold

@@ -2,12 +2,11 @@
 
 from ._form import FORMS, Form
 from ._store import load, origin, save, trained
-from ._theta import KINDS, Theta, init_theta
+from ._theta import Theta, init_theta
 from ._transformation import learned_optimizer
 
 __all__ = [
     "FORMS",
-    "KINDS",
     "Form",
     "Theta",
     "init_theta",

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ..nn import NFNLinear, Pointwise, UNFLinear, pointwise_coefficients
+from ..nn import NFNLinear, Pointwise, UNFLinear
+from ..nn._linear import pointwise_coefficients
 from ..spec import SpecError, WeightSpace
 from ._form import DECAYS, PAPER, TIME_SCALES, Form
 
@@ -30,7 +31,7 @@ class Theta(eqx.Module):
         scalars: log_alpha, log_beta (not for "sgdm") and log_forget, the logarithm of 1 − γ₀.
         trunk: the first layers of f, which act on every entry alone.
         head: the last layer of f.
-        kind: one of `KINDS`.
+        kind: "sgdm", "deepset", "nfn" or "unf".
         form: what the optimizer accumulates and reads.
         space: the weight space of an equivariant head.
     """
@@ -116,7 +117,8 @@ def init_theta(
     Theta(deepset, 2,788 parameters)
 
     Args:
-        kind: one of `KINDS`.
+        kind: "sgdm" (no f), "deepset" (pointwise layers), "nfn" or "unf" (an equivariant last
+            layer).
         space: the weight space of the parameters, for "nfn" and "unf". The paper permutes every
             axis: `space.relax()`.
         key: draws the coefficients.

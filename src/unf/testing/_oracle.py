@@ -15,7 +15,7 @@ from jaxtyping import Array, PyTree
 
 from ..basis import Plan, Term, terms
 from ..basis._terms import Partition
-from ..spec import Block
+from ..spec._blocks import Block
 
 
 def _set_partitions(items: list, color: Mapping) -> Iterator[list[list]]:

@@ -11,9 +11,10 @@ import pytest
 import zarr
 
 from tests.lab.zoos.tiny import CHUNK, MODELS, RECIPE, build_tiny, contents
-from unf.lab.tasks import TwoMoons
-from unf.lab.zoos import SmallCNNZoo, TinyRNN, TwoMoonsZoo, recipe_of
+from unf.lab.tasks._moons import TwoMoons
+from unf.lab.zoos import SmallCNNZoo, TinyRNN, TwoMoonsZoo
 from unf.lab.zoos import _build as build_module
+from unf.lab.zoos._recipe import recipe_of
 from unf.spec import SpecError
 from unf.zoo import Status, Zoo, ZooError
 

@@ -15,7 +15,7 @@ import tyro
 from ..._devices import is_first
 from ..._version import __version__
 from .._progress import say
-from ..zoos import RECIPES
+from ..zoos._recipe import RECIPES
 from . import _experiments, _installation, _lopt, _network, _zoos
 from ._command import (
     REGISTRY,

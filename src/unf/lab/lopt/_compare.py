@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from ...meta import Task
 from ...optim import Theta, learned_optimizer
 from .._progress import Progress
 from .._provenance import provenance
 from .._scores import summary
-from ..tasks import Task
 from ._evaluate import GRIDS, Curves, at_edge, evaluate, tune
 
 TITLES = {

@@ -10,8 +10,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
 
-from ...meta import training_step
-from ..tasks import Data, Task
+from ...meta import Data, Task
+from ...meta._problem import training_step
 
 Keys = Key[Array, " networks"]
 POINTS = 100

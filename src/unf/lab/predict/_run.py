@@ -18,7 +18,8 @@ from ..._devices import is_first, to_host
 from ..._files import write_whole
 from ...models import load_model, save_model
 from ...spec import WeightSpace
-from ...zoo import Split, Zoo, ZooError
+from ...zoo import Zoo, ZooError
+from ...zoo._zoo import Split
 from .._folder import claim, job_errors
 from .._progress import Progress
 from .._provenance import provenance
@@ -281,14 +282,7 @@ def settings_tau(zoo: Zoo, split: Split) -> float:
 
 
 class Predictions(NamedTuple):
-    """What `apply` predicts for the finished networks of a zoo.
-
-    Attributes:
-        rows: the networks' rows in the zoo.
-        predicted: their predicted success rates.
-        split: "train", "valid" or "test" for networks that the predictors were trained on,
-            chosen by or tested on; "" for all others, and where that is not on record.
-    """
+    """What `apply` predicts for the finished networks of a zoo."""
 
     rows: Int[np.ndarray, " networks"]
     predicted: Float[np.ndarray, " networks"]
@@ -302,6 +296,11 @@ def apply(checkpoint: str | os.PathLike, zoo: Zoo) -> Predictions:
         checkpoint: a predictor's file, or the folder of an experiment, whose predictors'
             predictions are averaged.
         zoo: the networks whose weights to read.
+
+    Returns:
+        `rows`, the networks' rows in the zoo; `predicted`, their predicted success rates; and
+        `split`: "train", "valid" or "test" for networks that the predictors were trained on,
+        chosen by or tested on, "" for all others, and where that is not on record.
 
     Raises:
         PredictError: if there is no predictor, or it is damaged or reads other weights.
