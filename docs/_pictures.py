@@ -13,7 +13,7 @@ import numpy as np
 
 import unf
 from unf.lab import demo, lopt, plots, predict, report, zoos
-from unf.lab.lopt._compare import join
+from unf.lab.lopt._evaluate import join
 from unf.testing import spaces
 
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"

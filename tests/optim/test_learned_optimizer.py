@@ -10,8 +10,7 @@ import pytest
 
 import unf
 from unf.optim import FORMS, Form, init_theta, learned_optimizer
-from unf.optim._form import DECAYS
-from unf.optim._theta import KINDS
+from unf.optim._theta import DECAYS, KINDS
 from unf.testing import spaces
 
 KEY = jax.random.key(0)

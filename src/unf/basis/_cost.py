@@ -77,8 +77,7 @@ class CostReport:
             rows.append("  ".join([first.ljust(widths[0]), *right]))
         return "\n".join(filter(None, [*rows, self.note()]))
 
-    def _repr_html_(self) -> str:
-        return repr_html(self)
+    _repr_html_ = repr_html
 
 
 def _scaled(value: int | float, base: int, unit: str) -> str:

@@ -14,7 +14,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -177,11 +176,8 @@ class Plan:
             f"{', minimal' if self.minimal else ''})"
         )
 
-    def __pdoc__(self, **_: Any) -> Any:
-        return in_brief(self)
-
-    def _repr_html_(self) -> str:
-        return repr_html(self)
+    __pdoc__ = in_brief
+    _repr_html_ = repr_html
 
 
 def make_plan(

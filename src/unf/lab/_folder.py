@@ -1,12 +1,17 @@
-"""Results folders: one way to begin a job, resume it, or replace it."""
+"""Results folders: one way to begin a job, resume it, or replace it; where results come from."""
 
+import datetime
+import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from .._devices import UnevenError, enough_memory, is_first, wait_for_all
 from .._persistence import CheckpointError, Checkpoints
+from .._version import __version__
 from ._progress import say
 
 
@@ -87,3 +92,14 @@ def job_errors(error: type[ValueError], folder: Path, what: str, remedy: str) ->
             yield
     except (CheckpointError, UnevenError) as reason:
         raise error(f"{folder}: {reason}") from reason
+
+
+def provenance() -> dict[str, str]:
+    """Versions, machine and date, to store with a result."""
+    return {
+        "unf": __version__,
+        "jax": jax.__version__,
+        "device": jax.devices()[0].device_kind,
+        "machine": platform.machine(),
+        "date": datetime.date.today().isoformat(),
+    }

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .._files import write_whole
+from .._persistence import write_whole
 from ..meta import Task
 from . import plots
 from .lopt import Comparison, MetaTraining, compare, meta_train

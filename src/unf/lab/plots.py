@@ -23,8 +23,7 @@ from jaxtyping import Float
 from ..zoo import Zoo, ZooError
 from ._scores import standard_error, summary
 from .lopt import Comparison
-from .lopt._compare import TITLES, title
-from .lopt._evaluate import part_ends
+from .lopt._evaluate import TITLES, part_ends, title
 from .predict import METHODS, Report
 from .tasks._addition import as_text
 from .zoos import TinyRNN

@@ -5,7 +5,7 @@ import json
 import os
 from pathlib import Path
 
-from .._files import write_whole
+from .._persistence import write_whole
 from . import plots
 from ._scores import jackknife_error, leave_one_out_tau, summary
 from .predict import METHODS, Report, Training, train

@@ -1,8 +1,7 @@
 """Meta-training: learning θ from unrolls of inner problems (§4.2)."""
 
 from ._estimators import Estimator, EvolutionStrategies, FullUnroll
-from ._problem import InnerTraining, Problem
-from ._task import Data, Task
+from ._problem import Data, InnerTraining, Problem, Task
 from ._train import advance, begin
 
 __all__ = [

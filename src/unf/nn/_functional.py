@@ -6,7 +6,7 @@ This is eq. 30 summed over all pairs of leaves. Each reduction is computed once,
 matrix product, and the output is the only array of its size.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,6 @@ from ..basis import Plan
 from ..basis._plan import Core, Stack, views_used
 from ..basis._views import Step, View, constant_view
 from ..spec import SpecError, WeightSpace
-from ._diagonal import place_diagonal, take_diagonal
 from ._sharding import fold, unfold
 
 Coefficients = dict[str, Float[Array, "rows columns"]]
@@ -176,7 +175,7 @@ def _read(stack: Stack, step: Step, source: Array) -> Array:
     if step.mean is not None:
         return jnp.mean(source, axis=axes.index(step.mean))
     assert step.diagonal is not None
-    return take_diagonal(source, *sorted(axes.index(group) for group in step.diagonal))
+    return _take_diagonal(source, *sorted(axes.index(group) for group in step.diagonal))
 
 
 # --- mix -----------------------------------------------------------------------------------
@@ -285,7 +284,7 @@ def _write(stack: Stack, step: Step, coarse: Array) -> Array:
         shape = (*coarse.shape[:axis], size, *coarse.shape[axis:])
         return jnp.broadcast_to(jnp.expand_dims(coarse, axis), shape)
     assert step.diagonal is not None
-    return place_diagonal(coarse, *sorted(axes.index(group) for group in step.diagonal))
+    return _place_diagonal(coarse, *sorted(axes.index(group) for group in step.diagonal))
 
 
 def _stack_biases(plan: Plan, bias: Array) -> list[Array]:
@@ -308,3 +307,55 @@ def _scatter(stack: Stack, whole: Array) -> dict[int, Array]:
         blocks[block] = _transpose(part, [held.index(i) for i in range(len(held))])
         start = stop
     return blocks
+
+
+# --- diagonals -----------------------------------------------------------------------------
+#
+# There are two ways to read a diagonal and two ways to write one. Values are computed the first
+# way and tangents the second way: the result is the same, and the transpose of the second way,
+# which computes gradients, is the first way of the opposite operation. Without this, a gradient
+# would read or store arrays of full size.
+
+
+def _with_tangent(value: Callable, tangent: Callable) -> Callable:
+    """The linear function `value`, differentiated as `tangent`, another way to compute it."""
+    function = jax.custom_jvp(value, nondiff_argnums=(1, 2))
+    function.defjvp(lambda i, j, x, t: (value(x[0], i, j), tangent(t[0], i, j)))
+    return function
+
+
+def _strided_diagonal(square: Array, first: int, second: int) -> Array:
+    """x[i] = square[i, i]: every (size + 1)-th entry of the two axes flattened."""
+    size = square.shape[first]
+    adjacent = jnp.moveaxis(square, second, first + 1)
+    flat = adjacent.reshape(*adjacent.shape[:first], size * size, *adjacent.shape[first + 2 :])
+    return jax.lax.slice_in_dim(flat, 0, size * size, stride=size + 1, axis=first)
+
+
+def _masked_diagonal(square: Array, first: int, second: int) -> Array:
+    return jnp.sum(_where_equal(square, first, second), axis=second)
+
+
+def _masked_square(line: Array, first: int, second: int) -> Array:
+    """square[i, j] = x[i] if i = j, else 0: a comparison, computed where the result is used."""
+    shape = (*line.shape[:second], line.shape[first], *line.shape[second:])
+    return _where_equal(jnp.broadcast_to(jnp.expand_dims(line, second), shape), first, second)
+
+
+def _padded_square(line: Array, first: int, second: int) -> Array:
+    size = line.shape[first]
+    padding = [(0, 0, size if axis == first else 0) for axis in range(line.ndim)]
+    flat = jax.lax.pad(line, jnp.zeros((), line.dtype), padding)
+    square = flat.reshape(*flat.shape[:first], size, size, *flat.shape[first + 1 :])
+    return jnp.moveaxis(square, first + 1, second)
+
+
+def _where_equal(square: Array, first: int, second: int) -> Array:
+    rows, columns = (
+        jax.lax.broadcasted_iota(jnp.int32, square.shape, axis) for axis in (first, second)
+    )
+    return jnp.where(rows == columns, square, jnp.zeros((), square.dtype))
+
+
+_take_diagonal = _with_tangent(_strided_diagonal, _masked_diagonal)
+_place_diagonal = _with_tangent(_masked_square, _padded_square)

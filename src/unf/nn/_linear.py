@@ -207,13 +207,8 @@ class UNFLinear(eqx.Module):
             f"{self.num_parameters:,} parameters)"
         )
 
-    def __pdoc__(self, **_: Any) -> Any:
-        """How Equinox prints the layer inside a module."""
-        return in_brief(self)
-
-    def _repr_html_(self) -> str:
-        """How notebooks show the layer."""
-        return repr_html(self)
+    __pdoc__ = in_brief
+    _repr_html_ = repr_html
 
 
 def NFNLinear(

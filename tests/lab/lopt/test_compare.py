@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from unf.lab.lopt import Comparison, compare
-from unf.lab.lopt._compare import join
+from unf.lab.lopt._evaluate import join
 from unf.lab.tasks import MLPTask
 from unf.optim import init_theta
 

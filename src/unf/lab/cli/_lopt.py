@@ -11,14 +11,14 @@ from typing import Annotated, Any
 from tyro.conf import Positional, arg
 
 from ..._devices import is_first
-from ..._files import write_whole
+from ..._persistence import write_whole
 from ...meta import Task
 from ...optim import Theta, learned_optimizer, load, origin
 from ...optim._theta import KINDS
 from .. import plots
 from .._progress import Progress, say
 from ..lopt import GRIDS, Comparison, MetaTraining, compare, evaluate, first_theta, meta_train
-from ..lopt._compare import join
+from ..lopt._evaluate import join
 from ..lopt._job import OPTIMIZER, Pace, Row
 from ..lopt._options import SMALL, TASKS, make_task
 from ._command import Command, CommandError, Data, File, Folder, Job, one_of, print_json

@@ -15,14 +15,13 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..._devices import is_first, to_host
-from ..._files import write_whole
-from ...models import load_model, save_model
+from ..._persistence import write_whole
+from ...models import Invariant, load_model, save_model
 from ...spec import WeightSpace
 from ...zoo import Zoo, ZooError
 from ...zoo._zoo import Split
-from .._folder import claim, job_errors
+from .._folder import claim, job_errors, provenance
 from .._progress import Progress
-from .._provenance import provenance
 from .._scores import (
     jackknife_error,
     kendall_tau,
@@ -31,8 +30,16 @@ from .._scores import (
     standard_error,
     summary,
 )
-from ._fit import Examples, Fit, fit, invariance_gap, predict
-from ._methods import METHODS, PredictError, Predictor, Training
+from ._fit import (
+    METHODS,
+    Examples,
+    Fit,
+    PredictError,
+    Training,
+    fit,
+    invariance_gap,
+    predict,
+)
 
 MODELS, RESULT = "model-{}.safetensors", "result.json"
 CHECKPOINT = "checkpoint of a predictor training"
@@ -331,7 +338,7 @@ def apply(checkpoint: str | os.PathLike, zoo: Zoo) -> Predictions:
     return Predictions(rows, np.mean(predictions, axis=0), names[rows])
 
 
-def _check_fits(model: Predictor, space: WeightSpace, file: Path) -> None:
+def _check_fits(model: Invariant, space: WeightSpace, file: Path) -> None:
     """Compare tensors and shapes; axes may differ, since a predictor may relax fixed ones."""
     ours, theirs = ({leaf.path: leaf.shape for leaf in x.leaves} for x in (space, model.space))
     for path in dict.fromkeys([*theirs, *ours]):

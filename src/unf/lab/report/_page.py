@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from ..._files import write_whole
+from ..._persistence import write_whole
 from ..._version import __version__
 from ...spec import WeightSpace
 from ...viz import draw_coefficients, draw_space

@@ -23,7 +23,7 @@ from ...zoo import Status, Zoo
 from .. import plots
 from .._scores import summary
 from ..lopt import Comparison
-from ..lopt._compare import title
+from ..lopt._evaluate import title
 from ..lopt._job import CONFIG, METRICS, OPTIMIZER
 from ..predict import Report
 from ..predict._run import CHECKPOINT, MODELS, RESULT
