@@ -12,6 +12,7 @@ import jax
 from .._devices import UnevenError, enough_memory, is_first, wait_for_all
 from .._persistence import CheckpointError, Checkpoints
 from .._version import __version__
+from ..spec._errors import shown
 from ._progress import say
 
 
@@ -73,7 +74,7 @@ def first_difference(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> str
     """
     for name in dict.fromkeys([*known, *wanted]):
         if known.get(name) != wanted.get(name):
-            return f"{name} = {known.get(name)!r}, not {wanted.get(name)!r}"
+            return f"{name} = {shown(known.get(name))}, not {shown(wanted.get(name))}"
     return None
 
 

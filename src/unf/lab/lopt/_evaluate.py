@@ -1,4 +1,7 @@
-"""Training fresh networks with learned optimizers, and with Adam and SGD tuned by grid."""
+"""Training fresh networks with learned optimizers, and with Adam and SGD tuned by grid.
+
+A `Comparison` holds the curves of several optimizers on one task.
+"""
 
 import dataclasses
 import json
@@ -22,6 +25,15 @@ from .._scores import summary
 Keys = Key[Array, " networks"]
 POINTS = 100
 """Curves are means over at most this many parts of the horizon, equal except for the last."""
+TITLES = {
+    "unf": "UNF",
+    "nfn": "NFN",
+    "deepset": "Deep Set",
+    "sgdm": "SGDM, meta-trained",
+    "adam": "Adam, tuned",
+    "sgdm-tuned": "SGDM, tuned",
+}
+"""Optimizers' names in pictures and tables."""
 _HELDOUT_BATCHES = 8
 _EVALUATION, _TUNING = 4, 5  # a seed's streams of random numbers; meta-training has the others
 
@@ -176,17 +188,6 @@ def _curves(
     return jax.vmap(one)(keys)
 
 
-TITLES = {
-    "unf": "UNF",
-    "nfn": "NFN",
-    "deepset": "Deep Set",
-    "sgdm": "SGDM, meta-trained",
-    "adam": "Adam, tuned",
-    "sgdm-tuned": "SGDM, tuned",
-}
-"""Optimizers' names in pictures and tables."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Comparison:
     """Curves of several optimizers on one task.
@@ -236,14 +237,31 @@ class Comparison:
         ) as error:  # fmt: skip
             raise ValueError(f"not a comparison of optimizers ({error!r})") from error
 
+    @property
+    def ranking(self) -> list[str]:
+        """Optimizers from best to worst: with which fewest networks diverge, then by last loss."""
+
+        def key(name: str) -> tuple[int, float]:
+            last = self.curves[name].last
+            kept = survivors(last)
+            return len(last) - len(kept), float(kept.mean()) if len(kept) else np.inf
+
+        return sorted(self.curves, key=key)
+
+    def rows(self) -> list[list[str]]:
+        """A table, best first: titles, losses over the horizon and its last tenth, and notes."""
+        rows = []
+        for name in self.ranking:
+            curves = self.curves[name]
+            losses = (curves.train.mean(axis=1), curves.last, curves.last_heldout)
+            notes = ", ".join(f"{key} {_short(x)}" for key, x in self.notes[name].items())
+            rows.append([title(name), *map(describe_losses, losses), notes])
+        return rows
+
     def __str__(self) -> str:
         head = "training, whole horizon | its last tenth | held out, last tenth"
         lines = [f"| optimizer | {head} | |", "|---|---|---|---|---|"]
-        for name, curves in sorted(self.curves.items(), key=lambda item: _order(item[1])):
-            losses = (curves.train.mean(axis=1), curves.last, curves.last_heldout)
-            columns = " | ".join(_losses(values) for values in losses)
-            note = ", ".join(f"{key} {_short(x)}" for key, x in self.notes[name].items())
-            lines.append(f"| {title(name)} | {columns} | {note} |")
+        lines += [f"| {' | '.join(row)} |" for row in self.rows()]
         lines.append(
             f"\n{self.task} on {self.dataset}: {self.horizon} steps, "
             f"{len(self.seeds)} fresh networks, mean ± standard error"
@@ -293,48 +311,23 @@ def compare(
     return Comparison(task.name, dataset, steps, list(seeds), curves, remarks)
 
 
-def join(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """Combine the comparisons of each task into one; they must have trained the same networks.
-
-    Raises:
-        ValueError: if two differ in data, steps or seeds, or have an optimizer in common.
-    """
-    joined: dict[str, Comparison] = {}
-    for one in comparisons:
-        if one.task not in joined:
-            joined[one.task] = one
-            continue
-        known = joined[one.task]
-        for field in ("dataset", "horizon", "seeds"):
-            a, b = (getattr(x, field) for x in (known, one))
-            if a != b:
-                raise ValueError(f"comparisons on {one.task} with {field} {a}, {b}")
-        both = sorted(known.curves.keys() & one.curves)
-        if both:
-            raise ValueError(f"comparisons on {one.task} that both have {both}")
-        curves, notes = known.curves | one.curves, known.notes | one.notes
-        joined[one.task] = dataclasses.replace(known, curves=curves, notes=notes)
-    return list(joined.values())
-
-
 def title(name: str) -> str:
     """An optimizer's name in pictures and tables."""
     return TITLES.get(name, name)
 
 
-def _order(curves: Curves) -> float:
-    """By the last losses; optimizers that diverged come last."""
-    mean = float(curves.last.mean())
-    return mean if np.isfinite(mean) else np.inf
+def survivors(losses: Float[np.ndarray, " seeds"]) -> Float[np.ndarray, " survivors"]:
+    """The losses of networks that did not diverge."""
+    return losses[np.abs(losses) < 1e30]
 
 
-def _losses(values: Float[np.ndarray, " seeds"]) -> str:
+def describe_losses(losses: Float[np.ndarray, " seeds"]) -> str:
     """Mean ± standard error of the networks that did not diverge, and how many did."""
-    finite = values[np.isfinite(values)]
-    if len(finite) == len(values):
-        return summary(values, 4)
-    diverged = f"{len(values) - len(finite)} of {len(values)} diverged"
-    return f"{summary(finite, 4)}, {diverged}" if len(finite) else diverged
+    kept = survivors(losses)
+    if len(kept) == len(losses):
+        return summary(losses, 4)
+    diverged = f"{len(losses) - len(kept)} of {len(losses)} diverged"
+    return f"{summary(kept, 4)}, {diverged}" if len(kept) else diverged
 
 
 def _short(value: Any) -> str:

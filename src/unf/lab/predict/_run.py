@@ -29,6 +29,7 @@ from .._scores import (
     r_squared,
     standard_error,
     summary,
+    too_few,
 )
 from ._fit import (
     METHODS,
@@ -43,8 +44,6 @@ from ._fit import (
 
 MODELS, RESULT = "model-{}.safetensors", "result.json"
 CHECKPOINT = "checkpoint of a predictor training"
-UNCERTAIN = 0.01
-"""If the standard error of τ over test networks is larger, reports warn of it."""
 _JOB = ("method", "training", "seeds", "include_diverged", "zoo")
 _ARRAYS = dict.fromkeys(("tau", "r2", "valid_tau", "losses", "predicted", "true"), float)
 _ARRAYS |= dict.fromkeys(("trained", "validated", "tested"), int)
@@ -121,17 +120,13 @@ class Report:
             raise PredictError(f"not the result of an experiment ({error!r})") from error
 
     def __str__(self) -> str:
-        error, tests = self.tau_error, f"{len(self.true):,} test networks"
-        text = (
-            f"{self.title}: τ {summary(self.tau, 4)}, R² {summary(self.r2, 4)} on {tests} "
-            f"({len(self.seeds)} seeds)\ntest–retest ceiling of τ {self.cap:.4f}; a model that "
-            f"sees only the training settings reaches {self.settings:.4f}\n"
-            f"standard error of τ over test networks: {error:.4f}"
-        )
-        if error <= UNCERTAIN:
-            return text
+        few = too_few(len(self.true), self.tau_error)
         return (
-            f"{text}; {tests} are too few to tell apart τ that differ by less than {2 * error:.2f}"
+            f"{self.title}: τ {summary(self.tau, 4)}, R² {summary(self.r2, 4)} on "
+            f"{len(self.true):,} test networks ({len(self.seeds)} seeds)\n"
+            f"test–retest ceiling of τ {self.cap:.4f}; a model that sees only the training "
+            f"settings reaches {self.settings:.4f}\n"
+            f"standard error of τ over test networks: {self.tau_error:.4f}{few and f'; {few}'}"
         )
 
 
