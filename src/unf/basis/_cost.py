@@ -145,9 +145,7 @@ def cost_report(
 
 def core_parameters(plan: Plan, core: Core, in_channels: int, out_channels: int) -> int:
     """The number of a core's coefficients that belong to terms."""
-    sources = np.array([plan.in_stacks[f.stack].width for f in core.features])
-    sinks = np.array([plan.out_stacks[t.stack].width for t in core.targets])
-    pairs = plan.matchings_allowed(core) * np.outer(sources, sinks)
+    pairs = plan.matchings_allowed(core) * np.outer(*plan.widths(core))
     return int(pairs.sum()) * in_channels * out_channels
 
 

@@ -80,15 +80,7 @@ def coefficient_shapes(
     plan: Plan, in_channels: int, out_channels: int
 ) -> dict[str, tuple[int, int]]:
     """The shape of each core's matrix."""
-    return {
-        core.name: (
-            len(core.matchings)
-            * in_channels
-            * sum(plan.in_stacks[f.stack].width for f in core.features),
-            out_channels * sum(plan.out_stacks[t.stack].width for t in core.targets),
-        )
-        for core in plan.cores
-    }
+    return {core.name: plan.matrix_shape(core, in_channels, out_channels) for core in plan.cores}
 
 
 def _check_coefficients(plan: Plan, coefficients: Mapping[str, Any], in_channels: int) -> None:
@@ -158,7 +150,7 @@ def _whole(stack: Stack) -> View:
 def _gather(stack: Stack, blocks: Sequence[Array]) -> Array:
     """Concatenate the stack's blocks along channels."""
     parts = []
-    for block, order in zip(stack.blocks, stack.orders, strict=True):
+    for block, order, _ in stack.members:
         parts.append(_transpose(blocks[block], [order[i] for i in stack.axis_order]))
     return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1)
 
@@ -242,8 +234,7 @@ def _mix_core(
 def _mask(plan: Plan, core: Core, shape: tuple[int, ...]) -> np.ndarray:
     """A mask of the entries of a core's matrix that are terms."""
     allowed = np.array(core.allowed)
-    in_widths = np.array([plan.in_stacks[f.stack].width for f in core.features])
-    out_widths = np.array([plan.out_stacks[t.stack].width for t in core.targets])
+    in_widths, out_widths = plan.widths(core)
     in_channels = shape[0] // (len(core.matchings) * in_widths.sum())
     out_channels = shape[1] // out_widths.sum()
     mask = np.repeat(allowed, in_widths * in_channels, axis=1)
@@ -300,7 +291,7 @@ def _stack_biases(plan: Plan, bias: Array) -> list[Array]:
 def _scatter(stack: Stack, whole: Array) -> dict[int, Array]:
     """The inverse of `_gather`."""
     blocks, start, channels = {}, 0, whole.shape[-1] // stack.width
-    for block, order, width in zip(stack.blocks, stack.orders, stack.widths, strict=True):
+    for block, order, width in stack.members:
         stop = start + width * channels
         part = jax.lax.slice_in_dim(whole, start, stop, axis=-1)
         held = [order[i] for i in stack.axis_order]

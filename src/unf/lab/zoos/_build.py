@@ -134,8 +134,8 @@ def _settings(attributes: dict[str, Any]) -> dict[str, Any]:
 
 def _check_disk(store: Store, recipe: Recipe, chunks: int) -> None:
     """Refuse to train what the disk cannot hold."""
-    weights = sum(int(np.prod(leaf.shape)) for leaf in recipe.task.space.leaves)
-    needed, free = chunks * store.chunk * 4 * weights, shutil.disk_usage(store.path).free
+    needed = chunks * store.chunk * 4 * recipe.task.space.num_weights
+    free = shutil.disk_usage(store.path).free
     if free < needed:
         raise ZooError(
             f"{store.path}: the disk has {free / 2**30:.1f} GiB free and the remaining models need "
