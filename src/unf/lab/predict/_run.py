@@ -120,13 +120,14 @@ class Report:
             raise PredictError(f"not the result of an experiment ({error!r})") from error
 
     def __str__(self) -> str:
-        few = too_few(len(self.true), self.tau_error)
+        error = self.tau_error
+        few = too_few(len(self.true), error)
         return (
             f"{self.title}: τ {summary(self.tau, 4)}, R² {summary(self.r2, 4)} on "
             f"{len(self.true):,} test networks ({len(self.seeds)} seeds)\n"
             f"test–retest ceiling of τ {self.cap:.4f}; a model that sees only the training "
             f"settings reaches {self.settings:.4f}\n"
-            f"standard error of τ over test networks: {self.tau_error:.4f}{few and f'; {few}'}"
+            f"standard error of τ over test networks: {error:.4f}{few and f'; {few}'}"
         )
 
 

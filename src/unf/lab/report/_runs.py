@@ -133,7 +133,7 @@ def _predictor(path: Path) -> Section:
         f"that it has never seen ({_count(report.seeds, 'seed')}). The test–retest ceiling is "
         f"{report.cap:.4f}; the training settings alone reach {report.settings:.4f}."
     )
-    if few := too_few(tests, report.tau_error):
+    if few := too_few(tests, float(record.get("tau_error_over_networks") or 0)):
         statement += f" {few}."
     best = np.fmax.reduce(report.valid_tau, axis=0)
     columns = (report.tau, report.r2, best)
