@@ -6,10 +6,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from unf.lab.lopt import MetaTraining, first_theta, make_task
-from unf.lab.tasks import TASKS
+from unf.lab.lopt import MetaTraining, first_theta
+from unf.lab.lopt._options import TASKS, make_task
 from unf.meta import InnerTraining, advance, begin
-from unf.optim import KINDS
+from unf.optim._theta import KINDS
 
 WANTED = {("mlp", "unf"): 300_000}
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import jax
 
-from unf.lab.zoos import TinyRNN, train_chunk
+from unf.lab.zoos import TinyRNN
+from unf.lab.zoos._train import train_chunk
 
 WANTED = 50_000
 ON_ACCELERATORS = [

@@ -1,5 +1,6 @@
 """Draw the documentation's pictures: python docs/_pictures.py [FOLDER]; needs Chromium."""
 
+import dataclasses
 import shutil
 import subprocess
 import sys
@@ -146,6 +147,18 @@ def tiny_rnn_zoo() -> Any:
     return plots.figure(plots.success_panels(found.true, choices))
 
 
+def figure2() -> list[lopt.Comparison]:
+    """The results of figure 2; those of one task come from several evaluations."""
+    joined: dict[str, lopt.Comparison] = {}
+    for name in FIGURE2:
+        found = lopt.Comparison.from_json((RESULTS / f"figure2-{name}.json").read_text())
+        known = joined.get(found.task, found)
+        assert (known.horizon, known.seeds) == (found.horizon, found.seeds)
+        curves, notes = known.curves | found.curves, known.notes | found.notes
+        joined[found.task] = dataclasses.replace(known, curves=curves, notes=notes)
+    return list(joined.values())
+
+
 def main(folder: Path) -> None:
     """Draw everything; training the demo's networks takes a minute."""
     svgs = {
@@ -159,9 +172,7 @@ def main(folder: Path) -> None:
         svgs[f"idea-{draw.__name__}"] = svg.replace("<defs>", f"<defs>{THEME}", 1)
     for name, svg in svgs.items():
         (folder / f"{name}.svg").write_text(svg)
-    texts = [(RESULTS / f"figure2-{name}.json").read_text() for name in FIGURE2]
-    comparisons = lopt.join([lopt.Comparison.from_json(text) for text in texts])
-    plots.save(plots.optimizer_curves(comparisons), folder / "figure2.png")
+    plots.save(plots.optimizer_curves(figure2()), folder / "figure2.png")
     plots.save(tiny_rnn_zoo(), folder / "tiny-rnn-zoo.png")
     with tempfile.TemporaryDirectory() as temporary:
         page = report.write(RESULTS / "table1-unf.json", Path(temporary, "report.html"))

@@ -11,7 +11,7 @@ from .models import load_model, save_model
 from .spec import SpecError, SymmetryError, WeightSpace, verify
 
 if TYPE_CHECKING:
-    from . import lab, meta, optim, viz, zoo
+    from . import meta, optim, viz, zoo
 
 __all__ = [
     "SpecError",
@@ -22,7 +22,6 @@ __all__ = [
     "count_terms",
     "graph",
     "infer",
-    "lab",
     "load_model",
     "meta",
     "models",
@@ -36,7 +35,7 @@ __all__ = [
     "viz",
     "zoo",
 ]
-_WHEN_NEEDED = ("lab", "meta", "optim", "viz", "zoo")
+_WHEN_NEEDED = ("meta", "optim", "viz", "zoo")
 """Packages that are imported on first use, so that `import unf` stays fast."""
 
 

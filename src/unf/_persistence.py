@@ -21,7 +21,6 @@ from safetensors import SafetensorError, deserialize
 from safetensors.flax import save
 
 from ._devices import is_first, wait_for_all
-from ._files import write_whole
 
 FORMAT = 2
 """The format of files that this version writes; it also reads format 1."""
@@ -32,6 +31,24 @@ _DTYPES = {
     **{"I8": np.int8, "I16": np.int16, "I32": np.int32, "I64": np.int64},
 }
 """Maps dtype names, as stored in files, to NumPy dtypes."""
+
+
+def write_whole(path: str | os.PathLike, data: str | bytes) -> None:
+    """Write a file so that a crash leaves the old file or the new one, never a part of it."""
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"{target}: there is no folder {target.parent}; make it first")
+    if target.is_dir():
+        raise IsADirectoryError(f"{target}: is a folder; name a file")
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(data.encode() if isinstance(data, str) else data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def write_arrays(path: str | os.PathLike, tree: Any, description: Mapping[str, Any]) -> None:

@@ -80,11 +80,19 @@ def test_any_numbers_can_be_drawn(values):
     assert not re.search(r'd="[^"]*(nan|inf)', svg)
 
 
-@pytest.mark.parametrize("name", ["$\\frac{$", "<b>&\"'", "\x00\x1b\ud800", "漢字 🙂", "w" * 500])
-def test_any_name_can_be_drawn(name):
-    svg = plots.to_svg(plots.optimizer_curves([comparison(np.ones((1, 5)), name)]), name)
-    svg = re.sub("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]", "", svg)
-    ElementTree.fromstring(svg)
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("$\\frac{$", "$\\frac{$"),
+        ("<b>&\"'", "<b>&\"'"),
+        ("\x00\x1b\ud800", "\ufffd\ufffd\ufffd"),
+        ("漢字 🙂", "漢字 🙂"),
+        ("w" * 500, f"{'w' * 39}…"),
+    ],
+)
+def test_any_name_can_be_drawn(name, shown):
+    svg = plots.to_svg(plots.optimizer_curves([comparison(np.ones((1, 5)), name)]))
+    assert shown in ElementTree.fromstring(svg).itertext()
 
 
 def test_predictors_are_drawn_beside_each_other(tmp_path):

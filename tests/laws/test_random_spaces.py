@@ -13,8 +13,7 @@ from tests.laws.bruteforce import count_orbits, explicit_matrix, layer_matrix
 from unf.basis import make_plan
 from unf.basis._cost import core_parameters
 from unf.nn import coefficient_shapes
-from unf.spec import format_axes, parse_leaf
-from unf.spec._grammar import names_in
+from unf.spec._grammar import format_axes, names_in, parse_leaf
 from unf.spec._sizes import axis_size
 
 SIZES = {"a": 2, "b": 3, "h": 2, "h.k": 2, "f": 2, "l": 2, "l.m": 2}

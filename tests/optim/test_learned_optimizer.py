@@ -9,8 +9,8 @@ import optax
 import pytest
 
 import unf
-from unf.optim import FORMS, KINDS, Form, init_theta, learned_optimizer
-from unf.optim._form import DECAYS
+from unf.optim import FORMS, Form, init_theta, learned_optimizer
+from unf.optim._theta import DECAYS, KINDS
 from unf.testing import spaces
 
 KEY = jax.random.key(0)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import unf
-from unf.optim import FORMS, KINDS, init_theta, load, origin, save, trained
+from unf.optim import FORMS, init_theta, load, origin, save, trained
+from unf.optim._theta import KINDS
 from unf.testing import spaces
 
 KEY = jax.random.key(0)

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from unf import SpecError
-from unf.spec import format_axes, parse_leaf
-from unf.spec._grammar import Concat, Name, Number, Product
+from unf.spec._grammar import Concat, Name, Number, Product, format_axes, parse_leaf
 
 
 @pytest.mark.parametrize(

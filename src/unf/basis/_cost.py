@@ -77,8 +77,7 @@ class CostReport:
             rows.append("  ".join([first.ljust(widths[0]), *right]))
         return "\n".join(filter(None, [*rows, self.note()]))
 
-    def _repr_html_(self) -> str:
-        return repr_html(self)
+    _repr_html_ = repr_html
 
 
 def _scaled(value: int | float, base: int, unit: str) -> str:
@@ -146,9 +145,7 @@ def cost_report(
 
 def core_parameters(plan: Plan, core: Core, in_channels: int, out_channels: int) -> int:
     """The number of a core's coefficients that belong to terms."""
-    sources = np.array([plan.in_stacks[f.stack].width for f in core.features])
-    sinks = np.array([plan.out_stacks[t.stack].width for t in core.targets])
-    pairs = plan.matchings_allowed(core) * np.outer(sources, sinks)
+    pairs = plan.matchings_allowed(core) * np.outer(*plan.widths(core))
     return int(pairs.sum()) * in_channels * out_channels
 
 

@@ -14,12 +14,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from .._html import in_brief, repr_html
-from ..spec import Block, SpecError, WeightSpace
+from ..spec import SpecError, WeightSpace
+from ..spec._blocks import Block
 from ..spec._space import check_is_space
 from ._views import (
     Labels,
@@ -153,9 +153,14 @@ class Plan:
 
     def matrix_shape(self, core: Core, in_channels: int, out_channels: int) -> tuple[int, int]:
         """The shape of a core's matrix of coefficients."""
-        rows = sum(self.in_stacks[feature.stack].width for feature in core.features)
-        columns = sum(self.out_stacks[target.stack].width for target in core.targets)
+        rows, columns = (int(widths.sum()) for widths in self.widths(core))
         return len(core.matchings) * in_channels * rows, out_channels * columns
+
+    def widths(self, core: Core) -> tuple[np.ndarray, np.ndarray]:
+        """Channels of each feature and of each target of a core, per feature channel."""
+        features = [self.in_stacks[feature.stack].width for feature in core.features]
+        targets = [self.out_stacks[target.stack].width for target in core.targets]
+        return np.array(features), np.array(targets)
 
     def term_counts(self, core: Core) -> np.ndarray:
         """The number of terms for each pair of a feature and a target, over all blocks."""
@@ -176,11 +181,8 @@ class Plan:
             f"{', minimal' if self.minimal else ''})"
         )
 
-    def __pdoc__(self, **_: Any) -> Any:
-        return in_brief(self)
-
-    def _repr_html_(self) -> str:
-        return repr_html(self)
+    __pdoc__ = in_brief
+    _repr_html_ = repr_html
 
 
 def make_plan(

@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..spec import AxisSpec, Block, WeightSpace
-from ..spec._grammar import Name, Number, Product, base_name
+from ..spec import WeightSpace
+from ..spec._blocks import Block
+from ..spec._grammar import AxisSpec, Name, Number, Product, base_name
 from ..spec._sizes import axis_size
 from ._plan import Stack
 

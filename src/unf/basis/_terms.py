@@ -69,8 +69,7 @@ class Term:
     def __repr__(self) -> str:
         return f"{self.target} <- {self.source}: {self.formula}"
 
-    def _repr_html_(self) -> str:
-        return repr_html(self)
+    _repr_html_ = repr_html
 
 
 def _letter(i: int) -> str:

@@ -11,7 +11,8 @@ from functools import cache
 from itertools import permutations, product
 from math import comb, prod
 
-from ..spec import Label, SpecError
+from ..spec import SpecError
+from ..spec._blocks import Label
 
 Labels = tuple[Label, ...]
 Group = tuple[int, ...]

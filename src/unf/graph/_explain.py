@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..spec import AxisSpec, format_axes
-from ..spec._grammar import names_in
+from ..spec._grammar import AxisSpec, format_axes, names_in
 from ._expressions import Cat, Expr, Family, Prod, Variable, children
 from ._unread import unread_parts
 from ._values import Value

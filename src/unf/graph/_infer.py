@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jax.interpreters.partial_eval import dce_jaxpr
 from jaxtyping import PyTree
 
-from ..spec import AxisSpec, Leaf, SpecError, WeightSpace, parse_leaf
+from ..spec import Leaf, SpecError, WeightSpace
 from ..spec._errors import shown
-from ..spec._grammar import Name, Number
+from ..spec._grammar import AxisSpec, Name, Number, parse_leaf
 from ..spec._tree import PARTITION, align, flatten_params, format_path, returned_leaves
 from . import rules as _rules  # noqa: F401  (registers them)
 from ._explain import make_notes

@@ -1,10 +1,10 @@
 """From the expressions of the parameters to axes of a specification."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from ..spec import AxisSpec
-from ..spec._grammar import Concat, Name, Number, Product, names_in
+from ..spec._grammar import AxisSpec, Concat, Name, Number, Product, names_in
 from ._expressions import (
     Cat,
     Expr,
@@ -21,12 +21,25 @@ from ._expressions import (
     same,
     variables,
 )
-from ._names import name_variables
 from ._nesting import find_parents
 from ._unification import collapse, unify
 
 _MIXED = Reason("layers whose permutations cannot be written apart")
 _LAYERS = Reason("counts the same layers")
+_GENERIC = {
+    "params", "kernel", "bias", "scale", "weight", "w", "b", "embedding", "batch_stats",
+    "mean", "var", "raw_value", "layers", "weights", "w_i", "w_h", "offset",
+}  # fmt: skip
+"""Words of paths that name no axis."""
+_KINDS = [
+    (r"expert|moe", "expert"),
+    (r"att|query|qkv|head|mha|\bq\b.*\bk\b|\bk\b.*\bq\b", "head"),
+    (r"conv|norm|group", "group"),
+    (r"ensemble|member", "member"),
+]
+"""What an axis is called that others are nested in, by the paths of its leaves."""
+_EMBEDDINGS = r"embed|token|patches"
+_LABELS = ("in", "out")
 
 
 def to_axes(
@@ -143,7 +156,7 @@ class _Writer:
                 self.parents[members[0]] = _family_parent(members, family, found, families)
         leaders = [a for a in self.uses if self.leader.get(a, a) is a]
         named = [v for v in leaders if not self._is_anonymous(v)]
-        self.names = name_variables(named, self.uses, self.parents)
+        self.names = _name_variables(named, self.uses, self.parents)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -217,3 +230,63 @@ def _family_parent(
     theirs = tuple(found.get(member) for member in members)
     other = families.get(theirs)  # type: ignore[arg-type]
     return index if other is None or resolve(other.index) is not index else theirs[0] or index
+
+
+def _name_variables(
+    variables: Sequence[Variable],
+    places: Mapping[Variable, list[tuple[str, int, int]]],
+    parents: Mapping[Variable, Variable],
+) -> dict[Variable, str]:
+    """A unique name for each variable; a nested one's begins with its parent's name.
+
+    `places` are the leaves each variable occurs in: path, position, rank.
+    """
+    holders = set(parents.values())
+    names: dict[Variable, str] = {}
+    taken: set[str] = set()
+
+    def name(variable: Variable) -> str:
+        if variable in names:
+            return names[variable]
+        base = variable.label or _base(
+            places.get(variable, []), variable in holders, variable.fixed is not None
+        )
+        parent = parents.get(variable)
+        prefix = "" if parent is None else f"{name(parent)}."
+        unique, count = f"{prefix}{base}", 1
+        while unique in taken:
+            count += 1
+            unique = f"{prefix}{base}_{count}"
+        taken.add(unique)
+        names[variable] = unique
+        return unique
+
+    for variable in sorted(variables, key=lambda variable: variable.label is None):
+        name(variable)
+    return names
+
+
+def _base(places: list[tuple[str, int, int]], is_parent: bool, is_fixed: bool) -> str:
+    if not places:
+        return "axis"
+    # Prefer the layer that writes it: the only axis of a bias or scale, else a kernel's last.
+    path, _, _ = min(places, key=lambda place: (place[2] != 1, place[1] != place[2] - 1))
+    if is_parent:
+        if is_fixed:
+            return "layer"
+        paths = " ".join(place[0].lower() for place in places)
+        return next((kind for pattern, kind in _KINDS if re.search(pattern, paths)), "part")
+    if any(re.search(_EMBEDDINGS, place[0].lower()) for place in places):
+        return "embed"
+    return _readable(path)
+
+
+def _readable(path: str) -> str:
+    words = [word for word in path.removesuffix("/value").split("/") if word]
+    while len(words) > 1 and words[-1].lower() in {*_GENERIC, *_LABELS}:
+        words.pop()
+    word = words[-1] if words else "axis"
+    if word.isdigit() and len(words) > 1:
+        word = f"{words[-2]}_{word}"
+    word = re.sub(r"\W+", "_", word.lower(), flags=re.ASCII).strip("_")
+    return word if word and not word[0].isdigit() else f"axis_{word}".rstrip("_")

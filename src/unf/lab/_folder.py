@@ -1,12 +1,18 @@
-"""Results folders: one way to begin a job, resume it, or replace it."""
+"""Results folders: one way to begin a job, resume it, or replace it; where results come from."""
 
+import datetime
+import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from .._devices import UnevenError, enough_memory, is_first, wait_for_all
 from .._persistence import CheckpointError, Checkpoints
+from .._version import __version__
+from ..spec._errors import shown
 from ._progress import say
 
 
@@ -68,7 +74,7 @@ def first_difference(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> str
     """
     for name in dict.fromkeys([*known, *wanted]):
         if known.get(name) != wanted.get(name):
-            return f"{name} = {known.get(name)!r}, not {wanted.get(name)!r}"
+            return f"{name} = {shown(known.get(name))}, not {shown(wanted.get(name))}"
     return None
 
 
@@ -87,3 +93,14 @@ def job_errors(error: type[ValueError], folder: Path, what: str, remedy: str) ->
             yield
     except (CheckpointError, UnevenError) as reason:
         raise error(f"{folder}: {reason}") from reason
+
+
+def provenance() -> dict[str, str]:
+    """Versions, machine and date, to store with a result."""
+    return {
+        "unf": __version__,
+        "jax": jax.__version__,
+        "device": jax.devices()[0].device_kind,
+        "machine": platform.machine(),
+        "date": datetime.date.today().isoformat(),
+    }

@@ -31,6 +31,14 @@ def jackknife_error(left_out: Float[np.ndarray, " n"]) -> float:
     return float(np.sqrt((len(left_out) - 1) * np.var(left_out)))
 
 
+def too_few(tests: int, error: float) -> str:
+    """A warning if there are few test networks, or the standard error of τ over them is large."""
+    if tests >= 200 and not error > 0.01:
+        return ""
+    what = f"τ that differ by less than {2 * error:.2f}" if error > 0.005 else "methods"
+    return f"{tests:,} test networks are too few to tell apart {what}"
+
+
 def r_squared(predicted: Float[np.ndarray, " n"], true: Float[np.ndarray, " n"]) -> float:
     """The fraction of the variance of the true values that is predicted; NaN if it is zero."""
     variance = np.var(true)

@@ -20,12 +20,11 @@ from ..models import InvariantUNF, StatNN
 from . import plots
 from ._progress import Progress
 from ._scores import kendall_tau, r_squared, summary
-from .predict import Examples, Training, fit, invariance_gap, predict
-from .tasks import TwoMoons
+from .predict import Training
+from .predict._fit import Examples, fit, invariance_gap, predict
+from .tasks._moons import TwoMoons
 from .zoos import TwoMoonsZoo
 from .zoos._train import train_in_parts
-
-__all__ = ["Config", "Result", "run"]
 
 
 @dataclass(frozen=True)
@@ -137,11 +136,10 @@ def _draw(result: Result) -> None:
         params = jax.tree.map(lambda x, i=order[rank]: x[i], result.params)
         title = f"{name}: {result.accuracies[order[rank]]:.0%} right"
         panels.append(plots.Panel(title, partial(_draw_decisions, task=result.task, params=params)))
-    colors = {"UNF": plots.PALETTE[2], "StatNN": plots.PALETTE[1]}
     for name, score in result.scores.items():
         predicted, labels = score.predictions[0], ("true accuracy", "predicted from the weights")
-        true = result.accuracies[-len(predicted) :]
-        chart = plots.points(true, predicted, labels, color=colors[name], diagonal=True)
+        true, color = result.accuracies[-len(predicted) :], plots.COLORS[name.lower()]
+        chart = plots.points(true, predicted, labels, color=color, diagonal=True)
         panels.append(plots.Panel(f"{name}: τ {summary(score.tau)}", chart))
     result.picture.parent.mkdir(parents=True, exist_ok=True)
     rows = [[0, 0, 1, 1, 2, 2], [3, 3, 3, 4, 4, 4]]

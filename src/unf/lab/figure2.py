@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .._files import write_whole
+from .._persistence import write_whole
+from ..meta import Task
 from . import plots
-from .lopt import Comparison, MetaTraining, compare, make_task, meta_train
+from .lopt import Comparison, MetaTraining, compare, meta_train
 from .lopt._job import OPTIMIZER, Pace
-from .lopt._options import SMALL
-from .tasks import Task
+from .lopt._options import SMALL, make_task
 
 KINDS = {
     "mlp": ("sgdm", "deepset", "unf"),

@@ -23,11 +23,11 @@ from jaxtyping import Float
 from ..zoo import Zoo, ZooError
 from ._scores import standard_error, summary
 from .lopt import Comparison
-from .lopt._compare import TITLES, title
-from .lopt._evaluate import part_ends
+from .lopt._evaluate import TITLES, part_ends, title
 from .predict import METHODS, Report
-from .tasks import as_text
-from .zoos import TinyRNN, recipe_of
+from .tasks._addition import as_text
+from .zoos import TinyRNN
+from .zoos._recipe import recipe_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,8 +45,11 @@ _STYLE = {
     "figure.dpi": 200, "font.size": 9, "grid.alpha": 0.25, "grid.color": _GRAY,
     "legend.frameon": False, "lines.linewidth": 1.5, "svg.fonttype": "none",
 }  # fmt: skip
-_METHODS = dict(zip(METHODS, PALETTE, strict=False))
-_OPTIMIZERS = dict(zip(TITLES, PALETTE, strict=False))
+COLORS = {
+    "deepset": PALETTE[0], "statnn": PALETTE[1], "nfn": PALETTE[1], "unf": PALETTE[2],
+    "unf-plus": PALETTE[3], "sgdm": PALETTE[3], "adam": PALETTE[4], "sgdm-tuned": PALETTE[5],
+}  # fmt: skip
+"""The color of each predictor and each optimizer, by name."""
 _TASKS = {"mlp": "MLP", "cnn": "CNN", "rnn": "RNN", "transformer": "Transformer"}
 
 
@@ -210,7 +213,7 @@ def zoo_overview(zoo: Zoo) -> Figure:
 
 def prediction_panel(report: Report) -> Panel:
     """Predicted against true success of the test networks, for the first seed."""
-    labels, color = ("true success rate", "predicted"), _METHODS.get(report.method, _GRAY)
+    labels, color = ("true success rate", "predicted"), COLORS.get(report.method, _GRAY)
     draw = points(report.true, report.predicted[0], labels, color=color, diagonal=True)
     note = f"Seed {report.seeds[0]}; points on the diagonal are predicted exactly."
     return Panel("Predicted against true success", draw, note)
@@ -229,7 +232,7 @@ def curve_panels(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> list[Pa
 
     def draw(axis: Axes, part: int, label: str) -> None:
         for method, series in curves.items():
-            values, color = _finite(series[part]), _METHODS.get(method, _GRAY)
+            values, color = _finite(series[part]), COLORS.get(method, _GRAY)
             epochs, name = np.arange(1, len(values) + 1), _text(method_title(method))
             axis.plot(epochs, np.nanmean(values, axis=1), ".-", color=color, label=name)
             low, high = np.fmin.reduce(values, axis=1), np.fmax.reduce(values, axis=1)
@@ -254,7 +257,7 @@ def score_panel(reports: Sequence[Report], names: Sequence[str] = ()) -> Panel:
 
     def draw(axis: Axes) -> None:
         for i, report in enumerate(reports):
-            tau, color = _finite(report.tau), _METHODS.get(report.method, _GRAY)
+            tau, color = _finite(report.tau), COLORS.get(report.method, _GRAY)
             across = i + np.linspace(-0.2, 0.2, len(tau) + 2)[1:-1]
             axis.plot(across, tau, ".", color=color, markersize=7)
             axis.hlines(np.nanmean(tau), i - 0.3, i + 0.3, color=color)
@@ -336,7 +339,7 @@ def _draw_losses(axis: Axes, comparison: Comparison, part: str) -> None:
         losses = _finite(getattr(comparison.curves[name], part))
         smooth = np.array([_smoothed(row, 5) for row in losses])
         mean, errors = np.nanmean(smooth, 0), [standard_error(x[x == x]) for x in smooth.T]
-        color = _OPTIMIZERS.get(name, PALETTE[i % len(PALETTE)])
+        color = COLORS.get(name, PALETTE[i % len(PALETTE)])
         dashes = "--" if name in ("adam", "sgdm-tuned") else "-"
         axis.plot(steps, mean, dashes, color=color, label=_text(title(name)))
         axis.fill_between(steps, mean - errors, mean + errors, color=color, alpha=0.2, lw=0)

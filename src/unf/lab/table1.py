@@ -5,11 +5,10 @@ import json
 import os
 from pathlib import Path
 
-from .._files import write_whole
+from .._persistence import write_whole
 from . import plots
-from ._scores import jackknife_error, leave_one_out_tau, summary
+from ._scores import jackknife_error, leave_one_out_tau, summary, too_few
 from .predict import METHODS, Report, Training, train
-from .predict._run import UNCERTAIN
 from .zoos import TinyRNN, build
 
 PAPER = {"deepset": "0.8306", "statnn": "0.8839 ± 0.0007", "unf": "0.8968 ± 0.0006"}
@@ -61,16 +60,12 @@ class Result:
             below = f"{best.tau.mean() - r.tau.mean():.4f} ± {errors[-1]:.4f}"
             cells = [r.title, summary(r.tau, 4), "" if r is best else below, summary(r.r2, 3)]
             lines.append(f"| {' | '.join(cells)} | {PAPER.get(r.method, '')} |")
-        tests = f"{len(first.true):,} test networks"
         lines.append(
-            f"\n{tests}; ± is the standard error over {len(first.seeds)} seeds, and of "
-            "differences that over test networks"
+            f"\n{len(first.true):,} test networks; ± is the standard error over "
+            f"{len(first.seeds)} seeds, and of differences that over test networks"
         )
-        if max(errors) > UNCERTAIN:
-            lines.append(
-                f"{tests} are too few to rank methods: a difference below twice its standard "
-                "error is noise"
-            )
+        if few := too_few(len(first.true), max(errors)):
+            lines.append(few)
         lines += [
             f"test–retest ceiling of τ {first.cap:.4f}; a model that sees only the training "
             f"settings reaches {first.settings:.4f}",

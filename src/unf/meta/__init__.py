@@ -1,9 +1,8 @@
 """Meta-training: learning θ from unrolls of inner problems (§4.2)."""
 
 from ._estimators import Estimator, EvolutionStrategies, FullUnroll
-from ._problem import InnerTraining, Problem, training_step
-from ._task import Data, Task
-from ._train import MetaState, advance, begin, shard
+from ._problem import Data, InnerTraining, Problem, Task
+from ._train import advance, begin
 
 __all__ = [
     "Data",
@@ -11,11 +10,8 @@ __all__ = [
     "EvolutionStrategies",
     "FullUnroll",
     "InnerTraining",
-    "MetaState",
     "Problem",
     "Task",
     "advance",
     "begin",
-    "shard",
-    "training_step",
 ]

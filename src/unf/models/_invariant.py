@@ -84,9 +84,7 @@ class Invariant(eqx.Module):
             _check_channels(self.head, self.pool, features)
         return self.head(features)
 
-    def _repr_html_(self) -> str:
-        """How notebooks show the model."""
-        return repr_html(self)
+    _repr_html_ = repr_html
 
 
 class DeepSet(eqx.Module):

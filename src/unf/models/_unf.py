@@ -141,6 +141,4 @@ class UNF(eqx.Module):
             x = dropout(jax.tree.map(self.activation, x), key=keys[i])
         return self.layers[-1](x, mesh=mesh, axis=axis)
 
-    def _repr_html_(self) -> str:
-        """How notebooks show the model."""
-        return repr_html(self)
+    _repr_html_ = repr_html

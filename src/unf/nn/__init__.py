@@ -1,7 +1,7 @@
 """Layers on weight spaces, as Equinox modules and as plain functions."""
 
 from ._functional import apply, coefficient_shapes
-from ._linear import NFNLinear, UNFLinear, init_coefficients, pointwise_coefficients
+from ._linear import NFNLinear, UNFLinear, init_coefficients
 from ._pointwise import DeepSetLinear, Pointwise, stack_channels
 from ._pool import InvariantPool
 from ._position import PositionalEncoding
@@ -20,7 +20,6 @@ __all__ = [
     "coefficient_shapes",
     "init_coefficients",
     "leaf_shardings",
-    "pointwise_coefficients",
     "shard",
     "stack_channels",
 ]

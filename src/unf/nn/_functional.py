@@ -6,7 +6,7 @@ This is eq. 30 summed over all pairs of leaves. Each reduction is computed once,
 matrix product, and the output is the only array of its size.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,11 +16,10 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, PyTree
 
-from ..basis import Core, Plan, View
-from ..basis._plan import Stack, views_used
-from ..basis._views import Step, constant_view
+from ..basis import Plan
+from ..basis._plan import Core, Stack, views_used
+from ..basis._views import Step, View, constant_view
 from ..spec import SpecError, WeightSpace
-from ._diagonal import place_diagonal, take_diagonal
 from ._sharding import fold, unfold
 
 Coefficients = dict[str, Float[Array, "rows columns"]]
@@ -81,15 +80,7 @@ def coefficient_shapes(
     plan: Plan, in_channels: int, out_channels: int
 ) -> dict[str, tuple[int, int]]:
     """The shape of each core's matrix."""
-    return {
-        core.name: (
-            len(core.matchings)
-            * in_channels
-            * sum(plan.in_stacks[f.stack].width for f in core.features),
-            out_channels * sum(plan.out_stacks[t.stack].width for t in core.targets),
-        )
-        for core in plan.cores
-    }
+    return {core.name: plan.matrix_shape(core, in_channels, out_channels) for core in plan.cores}
 
 
 def _check_coefficients(plan: Plan, coefficients: Mapping[str, Any], in_channels: int) -> None:
@@ -159,7 +150,7 @@ def _whole(stack: Stack) -> View:
 def _gather(stack: Stack, blocks: Sequence[Array]) -> Array:
     """Concatenate the stack's blocks along channels."""
     parts = []
-    for block, order in zip(stack.blocks, stack.orders, strict=True):
+    for block, order, _ in stack.members:
         parts.append(_transpose(blocks[block], [order[i] for i in stack.axis_order]))
     return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1)
 
@@ -176,7 +167,7 @@ def _read(stack: Stack, step: Step, source: Array) -> Array:
     if step.mean is not None:
         return jnp.mean(source, axis=axes.index(step.mean))
     assert step.diagonal is not None
-    return take_diagonal(source, *sorted(axes.index(group) for group in step.diagonal))
+    return _take_diagonal(source, *sorted(axes.index(group) for group in step.diagonal))
 
 
 # --- mix -----------------------------------------------------------------------------------
@@ -243,8 +234,7 @@ def _mix_core(
 def _mask(plan: Plan, core: Core, shape: tuple[int, ...]) -> np.ndarray:
     """A mask of the entries of a core's matrix that are terms."""
     allowed = np.array(core.allowed)
-    in_widths = np.array([plan.in_stacks[f.stack].width for f in core.features])
-    out_widths = np.array([plan.out_stacks[t.stack].width for t in core.targets])
+    in_widths, out_widths = plan.widths(core)
     in_channels = shape[0] // (len(core.matchings) * in_widths.sum())
     out_channels = shape[1] // out_widths.sum()
     mask = np.repeat(allowed, in_widths * in_channels, axis=1)
@@ -285,7 +275,7 @@ def _write(stack: Stack, step: Step, coarse: Array) -> Array:
         shape = (*coarse.shape[:axis], size, *coarse.shape[axis:])
         return jnp.broadcast_to(jnp.expand_dims(coarse, axis), shape)
     assert step.diagonal is not None
-    return place_diagonal(coarse, *sorted(axes.index(group) for group in step.diagonal))
+    return _place_diagonal(coarse, *sorted(axes.index(group) for group in step.diagonal))
 
 
 def _stack_biases(plan: Plan, bias: Array) -> list[Array]:
@@ -301,10 +291,62 @@ def _stack_biases(plan: Plan, bias: Array) -> list[Array]:
 def _scatter(stack: Stack, whole: Array) -> dict[int, Array]:
     """The inverse of `_gather`."""
     blocks, start, channels = {}, 0, whole.shape[-1] // stack.width
-    for block, order, width in zip(stack.blocks, stack.orders, stack.widths, strict=True):
+    for block, order, width in stack.members:
         stop = start + width * channels
         part = jax.lax.slice_in_dim(whole, start, stop, axis=-1)
         held = [order[i] for i in stack.axis_order]
         blocks[block] = _transpose(part, [held.index(i) for i in range(len(held))])
         start = stop
     return blocks
+
+
+# --- diagonals -----------------------------------------------------------------------------
+#
+# There are two ways to read a diagonal and two ways to write one. Values are computed the first
+# way and tangents the second way: the result is the same, and the transpose of the second way,
+# which computes gradients, is the first way of the opposite operation. Without this, a gradient
+# would read or store arrays of full size.
+
+
+def _with_tangent(value: Callable, tangent: Callable) -> Callable:
+    """The linear function `value`, differentiated as `tangent`, another way to compute it."""
+    function = jax.custom_jvp(value, nondiff_argnums=(1, 2))
+    function.defjvp(lambda i, j, x, t: (value(x[0], i, j), tangent(t[0], i, j)))
+    return function
+
+
+def _strided_diagonal(square: Array, first: int, second: int) -> Array:
+    """x[i] = square[i, i]: every (size + 1)-th entry of the two axes flattened."""
+    size = square.shape[first]
+    adjacent = jnp.moveaxis(square, second, first + 1)
+    flat = adjacent.reshape(*adjacent.shape[:first], size * size, *adjacent.shape[first + 2 :])
+    return jax.lax.slice_in_dim(flat, 0, size * size, stride=size + 1, axis=first)
+
+
+def _masked_diagonal(square: Array, first: int, second: int) -> Array:
+    return jnp.sum(_where_equal(square, first, second), axis=second)
+
+
+def _masked_square(line: Array, first: int, second: int) -> Array:
+    """square[i, j] = x[i] if i = j, else 0: a comparison, computed where the result is used."""
+    shape = (*line.shape[:second], line.shape[first], *line.shape[second:])
+    return _where_equal(jnp.broadcast_to(jnp.expand_dims(line, second), shape), first, second)
+
+
+def _padded_square(line: Array, first: int, second: int) -> Array:
+    size = line.shape[first]
+    padding = [(0, 0, size if axis == first else 0) for axis in range(line.ndim)]
+    flat = jax.lax.pad(line, jnp.zeros((), line.dtype), padding)
+    square = flat.reshape(*flat.shape[:first], size, size, *flat.shape[first + 1 :])
+    return jnp.moveaxis(square, first + 1, second)
+
+
+def _where_equal(square: Array, first: int, second: int) -> Array:
+    rows, columns = (
+        jax.lax.broadcasted_iota(jnp.int32, square.shape, axis) for axis in (first, second)
+    )
+    return jnp.where(rows == columns, square, jnp.zeros((), square.dtype))
+
+
+_take_diagonal = _with_tangent(_strided_diagonal, _masked_diagonal)
+_place_diagonal = _with_tangent(_masked_square, _padded_square)

@@ -96,8 +96,7 @@ def _fan_in(plan: Plan) -> np.ndarray:
     """For each output block, the rows of all matrices that reach it, per channel."""
     fan_in = np.zeros(len(plan.out_space.blocks))
     for core in plan.cores:
-        sources = np.array([plan.in_stacks[f.stack].width for f in core.features])
-        reaching = sources @ plan.matchings_allowed(core)
+        reaching = plan.widths(core)[0] @ plan.matchings_allowed(core)
         for target, rows in zip(core.targets, reaching, strict=True):
             fan_in[list(plan.out_stacks[target.stack].blocks)] += rows
     return np.maximum(fan_in, 1)
@@ -207,13 +206,8 @@ class UNFLinear(eqx.Module):
             f"{self.num_parameters:,} parameters)"
         )
 
-    def __pdoc__(self, **_: Any) -> Any:
-        """How Equinox prints the layer inside a module."""
-        return in_brief(self)
-
-    def _repr_html_(self) -> str:
-        """How notebooks show the layer."""
-        return repr_html(self)
+    __pdoc__ = in_brief
+    _repr_html_ = repr_html
 
 
 def NFNLinear(

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ..spec import Block, SpecError, WeightSpace
+from ..spec import SpecError, WeightSpace
+from ..spec._blocks import Block
 from ..spec._grammar import base_name, parse_name
 
 

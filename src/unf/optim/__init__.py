@@ -1,13 +1,11 @@
 """Learned optimizers: Optax transformations with a neural functional inside (§4.2)."""
 
-from ._form import FORMS, Form
 from ._store import load, origin, save, trained
-from ._theta import KINDS, Theta, init_theta
+from ._theta import FORMS, Form, Theta, init_theta
 from ._transformation import learned_optimizer
 
 __all__ = [
     "FORMS",
-    "KINDS",
     "Form",
     "Theta",
     "init_theta",

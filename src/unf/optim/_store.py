@@ -12,8 +12,7 @@ from .._persistence import FORMAT, Arrays, check_contents, read_arrays, read_tre
 from ..models._io import check_space
 from ..nn import UNFLinear
 from ..spec import WeightSpace
-from ._form import Form
-from ._theta import Theta, init_theta
+from ._theta import Form, Theta, init_theta
 
 _WHAT = "learned optimizer"
 _SHIPPED = Path(str(files("unf.optim") / "trained"))

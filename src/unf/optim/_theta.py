@@ -1,7 +1,11 @@
-"""The coefficients that are meta-learned: three scalars and the network f (§4.2, appendix B)."""
+"""The coefficients that are meta-learned: three scalars and the network f (§4.2, appendix B).
+
+`Form` has the options for where the paper's text and the authors' code differ.
+"""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -9,15 +13,76 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ..nn import NFNLinear, Pointwise, UNFLinear, pointwise_coefficients
+from ..nn import NFNLinear, Pointwise, UNFLinear
+from ..nn._linear import pointwise_coefficients
 from ..spec import SpecError, WeightSpace
-from ._form import DECAYS, PAPER, TIME_SCALES, Form
 
+DECAYS = (0.1, 0.5, 0.9, 0.99, 0.999, 0.9999)
+"""The decays γᵢ of the momenta that the network reads (appendix B)."""
+TIME_SCALES = tuple(float(f"{digit}e{power}") for power in range(6) for digit in (1, 3))[:11]
+"""1, 3, 10, …, 100000."""
 KINDS = ("sgdm", "deepset", "nfn", "unf")
 """Kinds of f: none, a pointwise MLP, and MLPs with an equivariant last layer."""
 WEIGHT_FEATURES = 2 + len(DECAYS)
 FEATURES = WEIGHT_FEATURES + len(TIME_SCALES)
 """Channels that f reads: weight, gradient, six momenta, eleven features of time."""
+_TINY = 1e-20
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a learned optimizer accumulates and reads; the defaults are the paper's text.
+
+    Attributes:
+        momentum: "sum": m ← γm + g (the text), or "mean": m ← γm + (1 − γ)g (the code).
+        normalize: how weights, gradients and momenta are normalized. "none" (the text does not
+            mention it); "rms": each channel of each tensor is divided by its root mean square;
+            "clip-rms": values are clipped to [−1, 1] first (the code).
+        time: the features of the step t, at the scales s = 1, 3, 10, …, 100000. "sine": sin(t/s)
+            (the text says sinusoidal), or "tanh": tanh(t/s − 1) (the code).
+    """
+
+    momentum: str = "sum"
+    normalize: str = "none"
+    time: str = "sine"
+
+    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {
+        "momentum": ("sum", "mean"),
+        "normalize": ("none", "rms", "clip-rms"),
+        "time": ("sine", "tanh"),
+    }
+
+    def __post_init__(self):
+        for name, allowed in self.CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {allowed}")
+
+    def accumulate(self, momentum: Array, gradient: Array, decay: Array) -> Array:
+        """The next value of a momentum."""
+        weight = 1 if self.momentum == "sum" else 1 - decay
+        return decay * momentum + weight * gradient
+
+    def scaled(self, features: Float[Array, "entries channels"]) -> Array:
+        """Normalize one tensor's features."""
+        if self.normalize == "none":
+            return features
+        if self.normalize == "clip-rms":
+            features = jnp.clip(features, -1, 1)
+        square = jnp.mean(jnp.square(features), axis=0, keepdims=True)
+        inverse = 1 / jnp.sqrt(square + _TINY)  # all zeros stay zeros
+        return features * jnp.broadcast_to(inverse, features.shape)
+
+    def time_features(self, step: Int[Array, ""], dtype: jnp.dtype) -> Float[Array, "11"]:
+        """Encode the step."""
+        times = step.astype(dtype) / jnp.asarray(np.array(TIME_SCALES), dtype)
+        return jnp.sin(times) if self.time == "sine" else jnp.tanh(times - 1)
+
+
+PAPER = Form()
+CODE = Form(momentum="mean", normalize="clip-rms", time="tanh")
+NORMALIZED = Form(normalize="rms", time="tanh")
+FORMS = {"paper": PAPER, "code": CODE, "normalized": NORMALIZED}
+"""The paper's text, the authors' code, and the text's momenta with normalized features."""
 
 
 class Theta(eqx.Module):
@@ -30,7 +95,7 @@ class Theta(eqx.Module):
         scalars: log_alpha, log_beta (not for "sgdm") and log_forget, the logarithm of 1 − γ₀.
         trunk: the first layers of f, which act on every entry alone.
         head: the last layer of f.
-        kind: one of `KINDS`.
+        kind: "sgdm", "deepset", "nfn" or "unf".
         form: what the optimizer accumulates and reads.
         space: the weight space of an equivariant head.
     """
@@ -116,7 +181,8 @@ def init_theta(
     Theta(deepset, 2,788 parameters)
 
     Args:
-        kind: one of `KINDS`.
+        kind: "sgdm" (no f), "deepset" (pointwise layers), "nfn" or "unf" (an equivariant last
+            layer).
         space: the weight space of the parameters, for "nfn" and "unf". The paper permutes every
             axis: `space.relax()`.
         key: draws the coefficients.

@@ -11,8 +11,7 @@ from jaxtyping import Array, Int, PyTree
 from ..nn._pointwise import check_leaves
 from ..spec import SpecError
 from ..spec._tree import flatten_params
-from ._form import DECAYS
-from ._theta import Theta
+from ._theta import DECAYS, Theta
 
 
 class LearnedState(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from .._html import in_brief, repr_html
-from . import _group, _json
+from . import _group
 from ._blocks import MOST_CUTS, Block, Layout
 from ._errors import SpecError, shown
 from ._grammar import (
@@ -27,7 +27,7 @@ from ._grammar import (
     parse_name,
 )
 from ._sizes import solve_sizes
-from ._tree import align, fail_structure, flatten_params, shape_remedy
+from ._tree import align, dump_json, fail_structure, flatten_params, load_json, shape_remedy
 
 Permutation = dict[str, Array]
 
@@ -311,18 +311,15 @@ class WeightSpace:
     def to_json(self) -> str:
         """A description as JSON, for trees of dicts, lists and tuples; `from_json` reads it."""
         leaves = [(str(leaf), leaf.shape) for leaf in self.leaves]
-        return _json.dump(self.treedef, leaves, self.axis_sizes)
+        return dump_json(self.treedef, leaves, self.axis_sizes)
 
     @classmethod
     def from_json(cls, text: str) -> "WeightSpace":
         """The space that `to_json` described."""
-        return _json.load(text, cls.from_spec)
+        return load_json(text, cls.from_spec)
 
-    def __pdoc__(self, **_: Any) -> Any:
-        return in_brief(self)
-
-    def _repr_html_(self) -> str:
-        return repr_html(self)
+    __pdoc__ = in_brief
+    _repr_html_ = repr_html
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name}={size}" for name, size in self.sizes.items())

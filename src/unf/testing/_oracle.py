@@ -15,7 +15,7 @@ from jaxtyping import Array, PyTree
 
 from ..basis import Plan, Term, terms
 from ..basis._terms import Partition
-from ..spec import Block
+from ..spec._blocks import Block
 
 
 def _set_partitions(items: list, color: Mapping) -> Iterator[list[list]]:
@@ -92,8 +92,8 @@ def literal_layer(plan: Plan, coefficients: Mapping[str, Array], x: PyTree, bias
     by_pair: dict[tuple[int, int], dict[Partition, Term]] = {}
     for term in terms(plan):
         by_pair.setdefault((term.target_block, term.source_block), {})[term.partition] = term
-    columns = sum(plan.out_stacks[target.stack].width for target in plan.cores[0].targets)
-    out_channels = coefficients[plan.cores[0].name].shape[1] // columns
+    first = plan.cores[0]
+    out_channels = coefficients[first.name].shape[1] // plan.matrix_shape(first, 1, 1)[1]
     out, start = [], 0
     for number, layout in enumerate(plan.out_space.layouts):
         blocks = []

@@ -11,8 +11,7 @@ from ..basis import CostReport, Plan, Term
 from ..nn import UNFLinear
 from ..spec import WeightSpace
 from ._coefficients import draw_coefficients
-from ._space import draw_space
-from ._terms import draw_terms
+from ._diagrams import draw_space, draw_terms
 
 _CARD = "color-scheme:light dark;background:Canvas;color:CanvasText;overflow-x:auto;padding:4px"
 _MOST_LEAVES = 64

@@ -5,6 +5,6 @@ zoo.weights(), zoo.success, zoo.choices["learning_rate"]
 """
 
 from ._store import Status, ZooError
-from ._zoo import Split, Zoo
+from ._zoo import Zoo
 
-__all__ = ["Split", "Status", "Zoo", "ZooError"]
+__all__ = ["Status", "Zoo", "ZooError"]

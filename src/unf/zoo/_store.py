@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from .._files import write_whole
+from .._persistence import write_whole
 
 Form = tuple[tuple[int, ...], str]
 """The form of an array: the shape of one model's part, and the dtype."""

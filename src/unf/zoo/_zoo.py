@@ -201,7 +201,7 @@ class Zoo:
             **self.origin,
             "finished": int(np.sum(self.status != Status.MISSING)),
             "diverged": int(np.sum(self.diverged)),
-            "weights_each": sum(int(np.prod(leaf.shape)) for leaf in self.space.leaves),
+            "weights_each": self.space.num_weights,
             "tensors": len(self.space.leaves),
             "success_quantiles": dict(zip(map(str, levels), quantiles, strict=False)),
         }

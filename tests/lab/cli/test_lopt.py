@@ -38,8 +38,6 @@ def test_commands(tmp_path, capsys, monkeypatch):
     file = tmp_path / "mlp.json"
     assert main([*test, out, "--baselines", "none", "--out", str(file)]) == 0
     assert json.loads(file.read_text())["notes"] == {"sgdm": {"meta-steps": 2}}
-    assert main(["lopt", "plot", str(file), "--out", str(tmp_path / "f.png")]) == 0
-    assert (tmp_path / "f.png").exists()
     capsys.readouterr()
     assert main(["lopt", "train", "--task", "mlp", "--optimizer", "unf", "--vocabulary", "9"]) == 1
     assert "'mlp' has no option vocabulary" in capsys.readouterr().err
@@ -56,8 +54,6 @@ def test_commands(tmp_path, capsys, monkeypatch):
     assert "no learned optimizer 'nothing'" in capsys.readouterr().err
     assert main([*test, "--baselines", "lion"]) == 1
     assert "unknown baselines ['lion']" in capsys.readouterr().err
-    assert main(["lopt", "plot", str(tmp_path / "sgdm" / "config.json")]) == 1
-    assert "not a comparison" in capsys.readouterr().err
 
 
 def test_an_optimizer_of_another_task_is_refused(tmp_path, capsys, monkeypatch):

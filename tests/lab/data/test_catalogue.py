@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from tests.lab.data.official_files import write_cifar, write_fashion, write_lm1b
-from unf.lab.data import DataError, MissingDataError, catalogue, load_images, load_text, prepare
+from unf.lab.data import DataError, MissingDataError, load_images, load_text
+from unf.lab.data._catalogue import catalogue, prepare
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Comparisons of optimizers: made, written, read, joined, printed."""
+"""Comparisons of optimizers: made, written, read, printed."""
 
 import dataclasses
 
@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from unf.lab.lopt import Comparison, compare
-from unf.lab.lopt._compare import join
 from unf.lab.tasks import MLPTask
 from unf.optim import init_theta
 
@@ -30,18 +29,6 @@ def test_comparisons_round_trip(comparison):
     assert "Adam, tuned" in str(comparison) and "learning_rate" in str(comparison)
     with pytest.raises(ValueError, match="not a comparison of optimizers"):
         Comparison.from_json("{}")
-
-
-def test_comparisons_of_one_task_are_joined(comparison):
-    other = dataclasses.replace(
-        comparison, curves={"unf": comparison.curves["adam"]}, notes={"unf": {}}
-    )
-    (joined,) = join([comparison, other])
-    assert set(joined.curves) == {"sgdm", "adam", "unf"} == set(joined.notes)
-    with pytest.raises(ValueError, match=r"both have \['adam', 'sgdm'\]"):
-        join([comparison, comparison])
-    with pytest.raises(ValueError, match="with horizon 20, 30"):
-        join([comparison, dataclasses.replace(other, horizon=30)])
 
 
 def test_networks_that_diverged_are_counted(comparison):

@@ -3,7 +3,7 @@
 import pytest
 
 from unf.lab.data import DataError
-from unf.lab.lopt import make_task
+from unf.lab.lopt._options import make_task
 
 
 def test_tasks_fall_back_to_built_in_data_and_say_so(monkeypatch):

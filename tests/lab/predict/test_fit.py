@@ -9,6 +9,8 @@ from scipy.stats import kendalltau
 
 from tests.lab.predict.memory import SIZES, TRAINING, train
 from unf.lab import predict
+from unf.lab.predict._fit import invariance_gap
+from unf.lab.predict._fit import predict as predict_all
 from unf.lab.predict._run import load_examples
 from unf.models import load_model
 
@@ -22,11 +24,11 @@ def test_predictions_do_not_depend_on_the_order_of_neurons(zoo, method):
     """Up to the rounding of float32."""
     models = stacked(predict.METHODS[method].make(zoo.space, jax.random.key(0)))
     weights = zoo.weights(zoo.trained[:8])
-    assert predict.invariance_gap(models, zoo.space, weights, seed=0) < 1e-6
+    assert invariance_gap(models, zoo.space, weights, seed=0) < 1e-6
     if method not in ("deepset", "statnn"):  # these ignore any order within a tensor
         leaves = jax.tree.leaves(weights)
         moved = zoo.space.unflatten([leaves[0][..., ::-1], *leaves[1:]])
-        change = predict.predict(models, weights) - predict.predict(models, moved)
+        change = predict_all(models, weights) - predict_all(models, moved)
         assert np.abs(change).max() > 1e-6, "reordering a single tensor must be noticed"
 
 
@@ -35,7 +37,7 @@ def test_the_epoch_with_the_best_validation_tau_is_kept(zoo, trained):
     valid = load_examples(zoo, zoo.split(SIZES).valid)
     for i in range(2):
         models = stacked(load_model(out / f"model-{i}.safetensors"))
-        row = predict.predict(models, valid.weights)[0]
+        row = predict_all(models, valid.weights)[0]
         tau = np.nan_to_num(kendalltau(row, valid.success).statistic)
         assert np.isclose(tau, report.valid_tau[:, i].max(), atol=1e-6)
 

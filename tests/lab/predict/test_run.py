@@ -15,7 +15,8 @@ from unf._persistence import Checkpoints
 from unf.lab import predict
 from unf.lab.predict._run import load_examples, settings_tau
 from unf.models import load_model
-from unf.zoo import Split, ZooError
+from unf.zoo import ZooError
+from unf.zoo._zoo import Split
 
 
 def test_scores_are_those_of_the_predictions(zoo, trained):

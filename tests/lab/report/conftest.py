@@ -12,7 +12,7 @@ import zarr
 from tests.lab.zoos.tiny import RECIPE, build_tiny
 from unf._persistence import Checkpoints
 from unf.lab import predict, report
-from unf.lab._provenance import provenance
+from unf.lab._folder import provenance
 from unf.lab.lopt import Comparison, Curves, MetaTraining
 from unf.lab.lopt._evaluate import part_ends
 from unf.lab.lopt._job import COLUMNS, describe

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import unf
-from unf.lab.tasks import Addition, Problems, as_text
+from unf.lab.tasks import Addition
 from unf.lab.tasks import _gru as gru_module
+from unf.lab.tasks._addition import Problems, as_text
 
 TASK = Addition(digits=2, hidden=5, dtype="float64")
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import unf
-from unf.lab.tasks import Labeled, SmallCNN
+from unf.lab.tasks._images import SmallCNN
+from unf.lab.tasks._task import Labeled
 
 TASK = SmallCNN(channels=4, batch_size=50)
 

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import unf
-from unf.lab.tasks import TwoMoons
-from unf.lab.tasks._moons import POOL
+from unf.lab.tasks._moons import POOL, TwoMoons
 
 TASK = TwoMoons(width=4, batch_size=2000)
 DATA = TASK.data()

@@ -9,8 +9,11 @@ import pytest
 
 import unf
 from unf.lab.data import DataError
-from unf.lab.tasks import TASKS, CNNTask, Data, MLPTask, RNNTask, Task, check_finite
+from unf.lab.lopt._options import TASKS
+from unf.lab.tasks import CNNTask, MLPTask, RNNTask
 from unf.lab.tasks._images import convolve
+from unf.lab.tasks._task import check_finite
+from unf.meta import Data, Task
 
 KEY = jax.random.key(0)
 SMALL = {

@@ -11,9 +11,10 @@ import pytest
 import zarr
 
 from tests.lab.zoos.tiny import CHUNK, MODELS, RECIPE, build_tiny, contents
-from unf.lab.tasks import TwoMoons
-from unf.lab.zoos import SmallCNNZoo, TinyRNN, TwoMoonsZoo, recipe_of
+from unf.lab.tasks._moons import TwoMoons
+from unf.lab.zoos import SmallCNNZoo, TinyRNN, TwoMoonsZoo
 from unf.lab.zoos import _build as build_module
+from unf.lab.zoos._recipe import recipe_of
 from unf.spec import SpecError
 from unf.zoo import Status, Zoo, ZooError
 
@@ -254,10 +255,10 @@ def test_a_zoo_is_not_overwritten(copy):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seed": 1}, r"built with another seed \(0, not 1\)"),
-        ({"models": 15}, r"built with another models \(14, not 15\)"),
-        ({"chunk": 2}, r"built with another chunk \(4, not 2\)"),
-        ({"recipe": TinyRNN(hidden=4)}, "built with another"),
+        ({"seed": 1}, "built with seed = 0, not 1"),
+        ({"models": 15}, "built with models = 14, not 15"),
+        ({"chunk": 2}, "built with chunk = 4, not 2"),
+        ({"recipe": TinyRNN(hidden=4)}, "built with "),
     ],
 )
 def test_a_zoo_is_resumed_with_its_own_options(copy, options, message):

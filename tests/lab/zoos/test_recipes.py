@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import unf
-from unf.lab.tasks import TwoMoons
-from unf.lab.zoos import RECIPES, Recipe, SmallCNNZoo, TinyRNN, TwoMoonsZoo, train_chunk
+from unf.lab.tasks._moons import TwoMoons
+from unf.lab.zoos import Recipe, SmallCNNZoo, TinyRNN, TwoMoonsZoo
+from unf.lab.zoos._recipe import RECIPES
+from unf.lab.zoos._train import train_chunk
 from unf.zoo import ZooError
 
 TINY = {

@@ -5,9 +5,10 @@ may be nested in it.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from .._expressions import Reason, Uniform, fix, fixed_axis, new_axis
-from .._registry import Equation, fixed_axes, register_rule
+from .._registry import Equation, fix_everything, register_rule
 from .._values import Value, unify_axes
 
 
@@ -98,7 +99,4 @@ def select_window(equation: Equation, x: Value, y: Value, *_: Value) -> Value:
 def random(equation: Equation, *operands: Value) -> list[Value]:
     """Random numbers differ from entry to entry."""
     reason = Reason("combined with random numbers", equation.reason.where)
-    for operand in operands:
-        for expr in operand.exprs:
-            fix(expr, reason)
-    return [Value.of(fixed_axes(shape, reason)) for shape in equation.out_shapes]
+    return fix_everything(replace(equation, reason=reason), *operands)

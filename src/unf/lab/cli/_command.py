@@ -18,9 +18,9 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 from tyro.conf import Positional, arg
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from ..._files import write_whole
+from ..._persistence import write_whole
+from .._folder import provenance
 from .._progress import say
-from .._provenance import provenance
 
 _OURS = b"# unf "
 """How a configuration begins that was written here, and may be written again."""

@@ -13,7 +13,6 @@ from tyro.conf import Positional, arg
 from .. import demo, figure2, report, table1, table2
 from .._progress import say
 from ._command import Command, CommandError, Data, File, Folder, Job, print_json
-from ._zoos import note_on_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +67,6 @@ class Table1(Job):
             setting, self.results, seed=self.seed, seeds=self.seeds, show_progress=not self.quiet
         )
         print((self.results / "table1.json").read_text() if self.json else result)
-        note_on_size(len(result.reports[0].true))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,9 @@ from tyro.conf import Positional, arg
 
 from ..._version import __version__
 from .._progress import say
-from ..data import DATASETS, TEXTS, UNITS, catalogue, prepare
+from ..data._catalogue import catalogue, prepare
+from ..data._images import DATASETS
+from ..data._text import TEXTS, UNITS
 from ._command import Command, Data, one_of, print_json, with_flags
 
 _NAMES = (*(name for name, file in DATASETS.items() if file), *TEXTS)

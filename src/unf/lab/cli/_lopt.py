@@ -1,4 +1,4 @@
-"""`unf lopt`: meta-train, evaluate and draw learned optimizers."""
+"""`unf lopt`: meta-train and evaluate learned optimizers."""
 
 import dataclasses
 import json
@@ -11,25 +11,15 @@ from typing import Annotated, Any
 from tyro.conf import Positional, arg
 
 from ..._devices import is_first
-from ..._files import write_whole
-from ...optim import KINDS, Theta, learned_optimizer, load, origin
-from .. import plots
+from ..._persistence import write_whole
+from ...meta import Task
+from ...optim import Theta, learned_optimizer, load, origin
+from ...optim._theta import KINDS
 from .._progress import Progress, say
-from ..lopt import (
-    GRIDS,
-    Comparison,
-    MetaTraining,
-    compare,
-    evaluate,
-    first_theta,
-    make_task,
-    meta_train,
-)
-from ..lopt._compare import join
+from ..lopt import GRIDS, MetaTraining, compare, evaluate, first_theta, meta_train
 from ..lopt._job import OPTIMIZER, Pace, Row
-from ..lopt._options import SMALL
-from ..tasks import TASKS, Task
-from ._command import Command, CommandError, Data, File, Folder, Job, one_of, print_json
+from ..lopt._options import SMALL, TASKS, make_task
+from ._command import CommandError, Data, File, Folder, Job, one_of, print_json
 from ._processes import Processes
 
 
@@ -240,28 +230,3 @@ def _load(names: tuple[str, ...], task: Task) -> tuple[dict[str, Theta], dict[st
         key, steps = theta.kind if unique else name, origin(paths[name]).get("trained_steps")
         found[key], notes[key] = theta, {} if steps is None else {"meta-steps": steps}
     return found, notes
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plot(Command):
-    """Draw the curves of comparisons, with a panel for each task.
-
-    Examples:
-        unf lopt plot out/mlp.json
-        unf lopt plot out/mlp.json out/cnn.json --out out/both.png
-    """
-
-    files: Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE")]  # From unf lopt eval.
-    out: Annotated[Path, arg(metavar="FILE")] = Path("out/lopt.png")  # The picture.
-
-    def run(self) -> None:
-        """Draw, and print where the picture is."""
-        comparisons = []
-        for file in self.files:
-            try:
-                comparisons.append(Comparison.from_json(file.read_text()))
-            except ValueError as error:
-                raise CommandError(f"{file}: {error}") from error
-        self.out.parent.mkdir(parents=True, exist_ok=True)
-        plots.save(plots.optimizer_curves(join(comparisons)), self.out)
-        print(self.out)

@@ -15,7 +15,7 @@ import tyro
 from ..._devices import is_first
 from ..._version import __version__
 from .._progress import say
-from ..zoos import RECIPES
+from ..zoos._recipe import RECIPES
 from . import _experiments, _installation, _lopt, _network, _zoos
 from ._command import (
     REGISTRY,
@@ -42,7 +42,6 @@ COMMANDS: dict[str, Any] = {
     "predict apply": _zoos.Apply,
     "lopt train": _lopt.Train,
     "lopt eval": _lopt.Eval,
-    "lopt plot": _lopt.Plot,
     "reproduce table1": _experiments.Table1,
     "reproduce table2": _experiments.Table2,
     "reproduce figure2": _experiments.Figure2,
@@ -64,7 +63,7 @@ completion: unf --tyro-write-completion bash ~/.local/share/bash-completion/comp
     "zoo": "Build, describe and draw zoos of trained networks.",
     "zoo build": "Train networks and store them.",
     "predict": "Predict how well networks work from their weights.",
-    "lopt": "Meta-train, evaluate and draw learned optimizers.",
+    "lopt": "Meta-train and evaluate learned optimizers.",
     "reproduce": "Run the paper's experiments from scratch.",
 }
 

@@ -21,8 +21,6 @@ from ._processes import Processes
 
 R = TypeVar("R", bound=Recipe)
 ZooFolder = Annotated[Path, arg(metavar="ZOO")]
-_ENOUGH = 200
-"""Test networks that tell apart methods whose τ differ by some hundredths."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,18 +185,7 @@ class Train(Job):
         plots.save(plots.predictions([report]), self.results / "predictions.png")
         plots.save(plots.training_curves([report]), self.results / "curves.png")
         print_json(json.loads(report.to_json())) if self.json else print(report)
-        note_on_size(len(report.true))
         say(f"results in {self.results}")
-
-
-def note_on_size(tested: int) -> None:
-    """Say so if too few networks were tested to compare methods."""
-    if tested < _ENOUGH:
-        error = (2 * (2 * tested + 5) / (9 * tested * (tested - 1))) ** 0.5  # of independent ranks
-        say(
-            f"note: {tested} test networks are too few to compare methods: the standard error of τ "
-            f"is about {error:.2f}, more than methods differ by"
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

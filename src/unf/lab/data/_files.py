@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._files import write_whole
+from ..._persistence import write_whole
 
 Folder = str | os.PathLike | None
 """A folder with data; None is the folder that the variable UNF_DATA names."""

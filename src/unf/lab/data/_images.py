@@ -54,9 +54,13 @@ def load_images(name: str, folder: Folder = None) -> Images:
     """Read a dataset of images.
 
     Args:
-        name: one of `DATASETS`.
+        name: "cifar10", "fashion-mnist" or "digits".
         folder: where the prepared file is, or the official files, whose images are shrunk; by
             default the folder that the variable UNF_DATA names.
+
+    Returns:
+        `train_x`, `train_y`, `test_x` and `test_y`: images with 8 bits per value, channels last,
+        and their classes.
 
     Raises:
         DataError: if there is no such dataset, or its files are missing or damaged.

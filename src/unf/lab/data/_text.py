@@ -46,12 +46,15 @@ def load_text(
     (256, dtype('uint8'))
 
     Args:
-        name: one of `TEXTS`.
+        name: "lm1b" or "python-docs".
         folder: where the prepared file or the official files are; by default the folder that the
             variable UNF_DATA names.
         unit: `bytes`, of the sentences joined by newlines; or `subwords`, chosen on the
             training text by byte-pair encoding.
         vocabulary: how many subwords there may be, including the 256 bytes.
+
+    Returns:
+        `train` and `heldout`, two streams of integers below `vocabulary`.
 
     Raises:
         DataError: if there is no such text, or its files are missing or damaged.

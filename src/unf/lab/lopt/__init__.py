@@ -1,9 +1,8 @@
 """Learned optimizers: meta-training them, and comparing them with tuned ones (§4.2)."""
 
-from ._compare import Comparison, compare
-from ._evaluate import GRIDS, Curves, evaluate, tune
+from ._evaluate import GRIDS, Comparison, Curves, compare, evaluate, tune
 from ._job import first_theta, meta_train
-from ._options import MetaError, MetaTraining, make_task
+from ._options import MetaError, MetaTraining
 
 __all__ = [
     "GRIDS",
@@ -14,7 +13,6 @@ __all__ = [
     "compare",
     "evaluate",
     "first_theta",
-    "make_task",
     "meta_train",
     "tune",
 ]

@@ -1,5 +1,10 @@
-"""Training fresh networks with learned optimizers, and with Adam and SGD tuned by grid."""
+"""Training fresh networks with learned optimizers, and with Adam and SGD tuned by grid.
 
+A `Comparison` holds the curves of several optimizers on one task.
+"""
+
+import dataclasses
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,12 +15,25 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
 
-from ...meta import training_step
-from ..tasks import Data, Task
+from ...meta import Data, Task
+from ...meta._problem import training_step
+from ...optim import Theta, learned_optimizer
+from .._folder import provenance
+from .._progress import Progress
+from .._scores import summary
 
 Keys = Key[Array, " networks"]
 POINTS = 100
 """Curves are means over at most this many parts of the horizon, equal except for the last."""
+TITLES = {
+    "unf": "UNF",
+    "nfn": "NFN",
+    "deepset": "Deep Set",
+    "sgdm": "SGDM, meta-trained",
+    "adam": "Adam, tuned",
+    "sgdm-tuned": "SGDM, tuned",
+}
+"""Optimizers' names in pictures and tables."""
 _HELDOUT_BATCHES = 8
 _EVALUATION, _TUNING = 4, 5  # a seed's streams of random numbers; meta-training has the others
 
@@ -168,3 +186,149 @@ def _curves(
         return jax.tree.map(jnp.append, curves, last)
 
     return jax.vmap(one)(keys)
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Curves of several optimizers on one task.
+
+    Attributes:
+        task: the task's name.
+        dataset: the dataset's name.
+        horizon: the number of training steps.
+        seeds: one network was trained for each.
+        curves: by the optimizer's name.
+        notes: by the optimizer's name, what is shown beside it: the options that the grid
+            search chose, or how long it was meta-trained.
+    """
+
+    task: str
+    dataset: str
+    horizon: int
+    seeds: list[int]
+    curves: dict[str, Curves]
+    notes: dict[str, dict[str, Any]]
+
+    def to_json(self) -> str:
+        """Everything, with versions, machine and date."""
+        curves = {
+            name: {part: np.round(x, 6).tolist() for part, x in curves._asdict().items()}
+            for name, curves in self.curves.items()
+        }
+        return json.dumps({**vars(self), "curves": curves, **provenance()})
+
+    @classmethod
+    def from_json(cls, text: str) -> "Comparison":
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: if the text is something else.
+        """
+        try:
+            record = json.loads(text)
+            curves = {
+                name: Curves(*(np.asarray(entry[part], np.float64) for part in Curves._fields))
+                for name, entry in record["curves"].items()
+            }
+            names = [f.name for f in dataclasses.fields(cls) if f.name != "curves"]
+            return cls(**{name: record[name] for name in names}, curves=curves)
+        except (
+            ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError,
+        ) as error:  # fmt: skip
+            raise ValueError(f"not a comparison of optimizers ({error!r})") from error
+
+    @property
+    def ranking(self) -> list[str]:
+        """Optimizers from best to worst: with which fewest networks diverge, then by last loss."""
+
+        def key(name: str) -> tuple[int, float]:
+            last = self.curves[name].last
+            kept = survivors(last)
+            return len(last) - len(kept), float(kept.mean()) if len(kept) else np.inf
+
+        return sorted(self.curves, key=key)
+
+    def rows(self) -> list[list[str]]:
+        """A table, best first: titles, losses over the horizon and its last tenth, and notes."""
+        rows = []
+        for name in self.ranking:
+            curves = self.curves[name]
+            losses = (curves.train.mean(axis=1), curves.last, curves.last_heldout)
+            notes = ", ".join(f"{key} {_short(x)}" for key, x in self.notes[name].items())
+            rows.append([title(name), *map(describe_losses, losses), notes])
+        return rows
+
+    def __str__(self) -> str:
+        head = "training, whole horizon | its last tenth | held out, last tenth"
+        lines = [f"| optimizer | {head} | |", "|---|---|---|---|---|"]
+        lines += [f"| {' | '.join(row)} |" for row in self.rows()]
+        lines.append(
+            f"\n{self.task} on {self.dataset}: {self.horizon} steps, "
+            f"{len(self.seeds)} fresh networks, mean ± standard error"
+        )
+        return "\n".join(lines)
+
+
+def compare(
+    task: Task,
+    optimizers: Mapping[str, Theta],
+    *,
+    horizon: int | None = None,
+    seeds: Sequence[int] = tuple(range(5)),
+    baselines: Sequence[str] = tuple(GRIDS),
+    notes: Mapping[str, Mapping[str, Any]] | None = None,
+    show_progress: bool = True,
+) -> Comparison:
+    """Train fresh networks with learned optimizers and with tuned hand-designed ones.
+
+    Args:
+        task: what to train.
+        optimizers: learned optimizers by name.
+        horizon: training steps, by default the paper's.
+        seeds: one network is trained for each.
+        baselines: hand-designed optimizers, see `GRIDS`.
+        notes: what to show beside learned optimizers.
+        show_progress: show the time left on standard error.
+    """
+    both = [name for name in baselines if name in optimizers]
+    if both:
+        raise ValueError(f"learned optimizers cannot have the names of tuned ones: {both}")
+    steps, data = horizon or task.horizon, task.data()
+    total = len(optimizers) + len(baselines)
+    made: dict[str, tuple[Any, Any]] = {k: (learned_optimizer, x) for k, x in optimizers.items()}
+    remarks = {name: dict((notes or {}).get(name, {})) for name in optimizers}
+    curves = {}
+    with Progress(f"evaluation on {task.name}", total, show=show_progress) as progress:
+        for name in (*optimizers, *baselines):
+            if name not in made:
+                chosen = tune(task, data, name, horizon=steps)
+                edge = ", ".join(at_edge(name, chosen))
+                remarks[name] = chosen | ({"at the edge of the grid:": edge} if edge else {})
+                made[name] = GRIDS[name][0], chosen
+            curves[name] = evaluate(task, data, *made[name], seeds=seeds, horizon=steps)
+            progress.advance(1, title(name))
+    dataset = getattr(task, "dataset", "")
+    return Comparison(task.name, dataset, steps, list(seeds), curves, remarks)
+
+
+def title(name: str) -> str:
+    """An optimizer's name in pictures and tables."""
+    return TITLES.get(name, name)
+
+
+def survivors(losses: Float[np.ndarray, " seeds"]) -> Float[np.ndarray, " survivors"]:
+    """The losses of networks that did not diverge."""
+    return losses[np.abs(losses) < 1e30]
+
+
+def describe_losses(losses: Float[np.ndarray, " seeds"]) -> str:
+    """Mean ± standard error of the networks that did not diverge, and how many did."""
+    kept = survivors(losses)
+    if len(kept) == len(losses):
+        return summary(losses, 4)
+    diverged = f"{len(losses) - len(kept)} of {len(losses)} diverged"
+    return f"{summary(kept, 4)}, {diverged}" if len(kept) else diverged
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else f"{value}"

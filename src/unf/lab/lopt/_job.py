@@ -16,16 +16,16 @@ import numpy as np
 from jaxtyping import Array, Key, PRNGKeyArray
 
 from ..._devices import is_first, to_host
-from ..._files import write_whole
-from ..._persistence import Checkpoints
+from ..._persistence import Checkpoints, write_whole
+from ...meta import Task
 from ...meta._estimators import Estimator
 from ...meta._problem import InnerTraining
 from ...meta._train import MetaState, Metrics, advance, begin, shard
-from ...optim import FORMS, KINDS, Theta, init_theta, save
-from .._folder import claim, job_errors
+from ...optim import FORMS, Theta, init_theta, save
+from ...optim._theta import KINDS
+from .._folder import claim, job_errors, provenance
 from .._progress import Progress
-from .._provenance import provenance
-from ..tasks import Task, check_finite
+from ..tasks._task import check_finite
 from ._options import MetaError, MetaTraining
 
 Row = dict[str, float | int]
@@ -58,7 +58,7 @@ def meta_train(
 
     Args:
         task: what the optimizer learns to train.
-        kind: one of `unf.optim.KINDS`.
+        kind: "sgdm", "deepset", "nfn" or "unf".
         out: the folder for results.
         options: the settings of meta-training, by default the paper's.
         seed: the seed of everything random.

@@ -9,9 +9,14 @@ from typing import Any, Literal, get_args, get_type_hints
 import jax
 import optax
 
-from ...meta._estimators import Estimator, EvolutionStrategies, FullUnroll
+from ...meta import Estimator, EvolutionStrategies, FullUnroll, Task
 from ..data import MissingDataError
-from ..tasks import TASKS, ImageTask, Task
+from ..tasks import CNNTask, ImageTask, MLPTask, RNNTask, TransformerTask
+
+TASKS: dict[str, type[Task]] = {
+    task.name: task for task in (MLPTask, CNNTask, RNNTask, TransformerTask)
+}
+"""The paper's tasks for learned optimizers (§4.2), by name."""
 
 
 class MetaError(ValueError):
@@ -106,7 +111,7 @@ def make_task(
     """A task of the paper, on the paper's data or on data that need no files.
 
     Args:
-        name: one of `unf.lab.tasks.TASKS`.
+        name: one of `TASKS`.
         dataset: the dataset. With "auto" it is the paper's, or a built-in one if that is
             missing and no folder is named.
         folder: where the data are, by default the folder that the variable UNF_DATA names.

@@ -15,13 +15,13 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..._devices import is_first, to_host
-from ..._files import write_whole
-from ...models import load_model, save_model
+from ..._persistence import write_whole
+from ...models import Invariant, load_model, save_model
 from ...spec import WeightSpace
-from ...zoo import Split, Zoo, ZooError
-from .._folder import claim, job_errors
+from ...zoo import Zoo, ZooError
+from ...zoo._zoo import Split
+from .._folder import claim, job_errors, provenance
 from .._progress import Progress
-from .._provenance import provenance
 from .._scores import (
     jackknife_error,
     kendall_tau,
@@ -29,14 +29,21 @@ from .._scores import (
     r_squared,
     standard_error,
     summary,
+    too_few,
 )
-from ._fit import Examples, Fit, fit, invariance_gap, predict
-from ._methods import METHODS, PredictError, Predictor, Training
+from ._fit import (
+    METHODS,
+    Examples,
+    Fit,
+    PredictError,
+    Training,
+    fit,
+    invariance_gap,
+    predict,
+)
 
 MODELS, RESULT = "model-{}.safetensors", "result.json"
 CHECKPOINT = "checkpoint of a predictor training"
-UNCERTAIN = 0.01
-"""If the standard error of τ over test networks is larger, reports warn of it."""
 _JOB = ("method", "training", "seeds", "include_diverged", "zoo")
 _ARRAYS = dict.fromkeys(("tau", "r2", "valid_tau", "losses", "predicted", "true"), float)
 _ARRAYS |= dict.fromkeys(("trained", "validated", "tested"), int)
@@ -113,17 +120,14 @@ class Report:
             raise PredictError(f"not the result of an experiment ({error!r})") from error
 
     def __str__(self) -> str:
-        error, tests = self.tau_error, f"{len(self.true):,} test networks"
-        text = (
-            f"{self.title}: τ {summary(self.tau, 4)}, R² {summary(self.r2, 4)} on {tests} "
-            f"({len(self.seeds)} seeds)\ntest–retest ceiling of τ {self.cap:.4f}; a model that "
-            f"sees only the training settings reaches {self.settings:.4f}\n"
-            f"standard error of τ over test networks: {error:.4f}"
-        )
-        if error <= UNCERTAIN:
-            return text
+        error = self.tau_error
+        few = too_few(len(self.true), error)
         return (
-            f"{text}; {tests} are too few to tell apart τ that differ by less than {2 * error:.2f}"
+            f"{self.title}: τ {summary(self.tau, 4)}, R² {summary(self.r2, 4)} on "
+            f"{len(self.true):,} test networks ({len(self.seeds)} seeds)\n"
+            f"test–retest ceiling of τ {self.cap:.4f}; a model that sees only the training "
+            f"settings reaches {self.settings:.4f}\n"
+            f"standard error of τ over test networks: {error:.4f}{few and f'; {few}'}"
         )
 
 
@@ -281,14 +285,7 @@ def settings_tau(zoo: Zoo, split: Split) -> float:
 
 
 class Predictions(NamedTuple):
-    """What `apply` predicts for the finished networks of a zoo.
-
-    Attributes:
-        rows: the networks' rows in the zoo.
-        predicted: their predicted success rates.
-        split: "train", "valid" or "test" for networks that the predictors were trained on,
-            chosen by or tested on; "" for all others, and where that is not on record.
-    """
+    """What `apply` predicts for the finished networks of a zoo."""
 
     rows: Int[np.ndarray, " networks"]
     predicted: Float[np.ndarray, " networks"]
@@ -302,6 +299,11 @@ def apply(checkpoint: str | os.PathLike, zoo: Zoo) -> Predictions:
         checkpoint: a predictor's file, or the folder of an experiment, whose predictors'
             predictions are averaged.
         zoo: the networks whose weights to read.
+
+    Returns:
+        `rows`, the networks' rows in the zoo; `predicted`, their predicted success rates; and
+        `split`: "train", "valid" or "test" for networks that the predictors were trained on,
+        chosen by or tested on, "" for all others, and where that is not on record.
 
     Raises:
         PredictError: if there is no predictor, or it is damaged or reads other weights.
@@ -332,7 +334,7 @@ def apply(checkpoint: str | os.PathLike, zoo: Zoo) -> Predictions:
     return Predictions(rows, np.mean(predictions, axis=0), names[rows])
 
 
-def _check_fits(model: Predictor, space: WeightSpace, file: Path) -> None:
+def _check_fits(model: Invariant, space: WeightSpace, file: Path) -> None:
     """Compare tensors and shapes; axes may differ, since a predictor may relax fixed ones."""
     ours, theirs = ({leaf.path: leaf.shape for leaf in x.leaves} for x in (space, model.space))
     for path in dict.fromkeys([*theirs, *ours]):

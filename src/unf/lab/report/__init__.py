@@ -1,6 +1,7 @@
 """Reports: one page of HTML about a run, with its charts, tables and configuration.
 
-unf.lab.report.write("out/zoo")  # out/zoo/report.html
+from unf.lab import report
+report.write("out/zoo")  # out/zoo/report.html
 """
 
 from ._page import render, write

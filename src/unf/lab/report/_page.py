@@ -1,7 +1,6 @@
 """From a path to a page."""
 
 import json
-import math
 import os
 import re
 import shlex
@@ -12,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from ..._files import write_whole
+from ..._persistence import write_whole
 from ..._version import __version__
 from ...spec import WeightSpace
 from ...viz import draw_coefficients, draw_space
@@ -117,7 +116,7 @@ def _drawn(section: Section, path: Path, name: str) -> dict[str, Any]:
         "charts": [_chart(panel, f"{name} {i}") for i, panel in enumerate(section.panels)],
         "space": section.space and {
             "tensors": len(section.space.leaves),
-            "weights": sum(math.prod(leaf.shape) for leaf in section.space.leaves),
+            "weights": section.space.num_weights,
             "picture": Markup(draw_space(section.space)) if _fits(section.space) else "",
         },
         "layers": {k: Markup(draw_coefficients(layer)) for k, layer in layers.items()},

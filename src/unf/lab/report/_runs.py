@@ -21,9 +21,9 @@ from ...optim import load, origin
 from ...spec import WeightSpace
 from ...zoo import Status, Zoo
 from .. import plots
-from .._scores import summary
+from .._scores import summary, too_few
 from ..lopt import Comparison
-from ..lopt._compare import title
+from ..lopt._evaluate import describe_losses, survivors, title
 from ..lopt._job import CONFIG, METRICS, OPTIMIZER
 from ..predict import Report
 from ..predict._run import CHECKPOINT, MODELS, RESULT
@@ -33,8 +33,6 @@ DAMAGE = (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, T
           ValueError)  # fmt: skip
 """What reading a file that is not as it should be can raise."""
 _LARGEST = 64 * 2**20
-_FEW = 200
-"""With fewer test networks, which method is best is mostly chance."""
 
 
 class ReportError(ValueError):
@@ -135,8 +133,8 @@ def _predictor(path: Path) -> Section:
         f"that it has never seen ({_count(report.seeds, 'seed')}). The test–retest ceiling is "
         f"{report.cap:.4f}; the training settings alone reach {report.settings:.4f}."
     )
-    if tests < _FEW:
-        statement += " With so few test networks, small differences between methods mean nothing."
+    if few := too_few(tests, float(record.get("tau_error_over_networks") or 0)):
+        statement += f" {few}."
     best = np.fmax.reduce(report.valid_tau, axis=0)
     columns = (report.tau, report.r2, best)
     rows = [
@@ -203,26 +201,19 @@ def _comparison(path: Path) -> Section:
     """A comparison of optimizers, from a file of `unf lopt eval`."""
     record = _read_json(path)
     found = _read_json(path, lambda record: Comparison.from_json(json.dumps(record)))
-    last = {name: _survivors(curves.last) for name, curves in found.curves.items()}
-    ranked = sorted(last, key=lambda name: np.mean(last[name]) if len(last[name]) else np.inf)
-    best, task = ranked[0], str(found.task)
+    best, task = found.ranking[0], str(found.task)
     statement = (
-        f"{_count(ranked, 'optimizer')} on {_count(found.seeds, 'fresh network')} of {task} "
+        f"{_count(found.ranking, 'optimizer')} on {_count(found.seeds, 'fresh network')} of {task} "
         f"({found.dataset}), trained for {found.horizon:,} steps. "
     )
-    if len(last[best]):
-        statement += f"{title(best)} ends with the lowest training loss, {summary(last[best], 4)} "
+    last = found.curves[best].last
+    if len(survivors(last)):
+        statement += f"{title(best)} ends with the lowest training loss, {describe_losses(last)} "
         statement += "over the last tenth."
     else:
         statement += "All networks diverge."
-    rows = []
-    for name in ranked:
-        curves, seeds = found.curves[name], len(found.seeds)
-        losses = map(_survivors, (curves.train.mean(axis=1), curves.last, curves.last_heldout))
-        means = [summary(x, 4) if len(x) else "none" for x in losses]
-        notes = ", ".join(f"{key} {short(x)}" for key, x in found.notes[name].items())
-        rows.append([title(name), *means, f"{seeds - len(last[name])} of {seeds}", notes])
-    head = ["optimizer", "training", "last tenth", "held out, last tenth", "diverged", ""]
+    rows = [[*cells, short(notes)] for *cells, notes in found.rows()]
+    head = ["optimizer", "training", "last tenth", "held out, last tenth", ""]
     caption = "Loss, mean ± standard error over the networks that did not diverge; best first."
     return Section(
         path.stem, f"optimizers compared on {task}", statement, provenance=record,
@@ -289,11 +280,6 @@ def _warned(section: Section, file: Path) -> Iterator[None]:
         yield
     except DAMAGE as error:
         section.warnings.append(f"{file} cannot be used: {error}")
-
-
-def _survivors(losses: np.ndarray) -> np.ndarray:
-    """The losses of networks that did not diverge."""
-    return losses[np.abs(losses) < 1e30]
 
 
 def _count(things: Sequence[Any], noun: str) -> str:

@@ -14,7 +14,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ...meta import Data, Task
 from ...spec import WeightSpace
-from ..data import DataError, Images, load_images, load_text
+from ..data import DataError, load_images, load_text
+from ..data._images import Images
 
 
 def check_finite(data: Any, name: str) -> None:

@@ -16,6 +16,7 @@ from ..._devices import is_first, wait_for_all
 from ...zoo import Status, Zoo, ZooError
 from ...zoo._store import Store, read_attributes
 from ...zoo._zoo import FORMAT, array_name, stored_arrays
+from .._folder import first_difference
 from .._progress import Progress, say
 from ._recipe import Recipe
 from ._train import Trained, train_in_parts
@@ -98,7 +99,12 @@ def _prepare(store: Store, recipe: Recipe, seed: int, resume: bool, repair: bool
             "another folder"
         )
     if exists:
-        _check_same(read_attributes(store.path), attributes, store.path)
+        found, wanted = map(_settings, (read_attributes(store.path), attributes))
+        if differs := first_difference(found, wanted):
+            raise ZooError(
+                f"{store.path}: the zoo was built with {differs}; resume it with the original "
+                "arguments, or choose another folder"
+            )
     elif store.path.exists() and not store.path.is_dir():
         raise ZooError(f"{store.path}: a file, not a folder; choose another name")
     if repair or not exists:
@@ -121,21 +127,15 @@ def describe(recipe: Recipe, *, models: int, seed: int, chunk: int) -> dict[str,
     return json.loads(json.dumps(attributes))
 
 
-def _check_same(found: dict[str, Any], wanted: dict[str, Any], path: Path) -> None:
-    ours, theirs = ({**x, **dict(x.get("config", {})), "config": None} for x in (wanted, found))
-    for name in dict.fromkeys([*theirs, *ours]):
-        if ours.get(name) != theirs.get(name):
-            values = f" ({theirs.get(name)!r}, not {ours.get(name)!r})" if name != "space" else ""
-            raise ZooError(
-                f"{path}: the zoo was built with another {name}{values}; resume it with the "
-                "original arguments, or choose another folder"
-            )
+def _settings(attributes: dict[str, Any]) -> dict[str, Any]:
+    """The attributes of a zoo, with those of its recipe first."""
+    return {**dict(attributes.get("config", {})), **attributes, "config": None}
 
 
 def _check_disk(store: Store, recipe: Recipe, chunks: int) -> None:
     """Refuse to train what the disk cannot hold."""
-    weights = sum(int(np.prod(leaf.shape)) for leaf in recipe.task.space.leaves)
-    needed, free = chunks * store.chunk * 4 * weights, shutil.disk_usage(store.path).free
+    needed = chunks * store.chunk * 4 * recipe.task.space.num_weights
+    free = shutil.disk_usage(store.path).free
     if free < needed:
         raise ZooError(
             f"{store.path}: the disk has {free / 2**30:.1f} GiB free and the remaining models need "

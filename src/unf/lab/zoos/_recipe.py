@@ -9,9 +9,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ...meta import Task
 from ...zoo import Zoo, ZooError
-from ..tasks import Addition, SmallCNN, Task, TwoMoons
-from ..tasks._moons import POOL
+from ..tasks import Addition
+from ..tasks._images import SmallCNN
+from ..tasks._moons import POOL, TwoMoons
 
 Choices = Mapping[str, Array]
 """The settings that were drawn for one network: scalars by name."""

@@ -13,9 +13,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, PyTree
 
 from ..._devices import local_mesh, memory_reason, out_of_memory
+from ...meta import Data, Task
 from ...zoo import ZooError
 from ...zoo._zoo import REPEATS
-from ..tasks import Data, Task
 from ._recipe import Choices, Recipe
 
 OPTIMIZER = ("learning_rate", "weight_decay")

@@ -1,14 +1,71 @@
-"""Terms as index diagrams: dots are axes, and lines join those that share an index."""
+"""Weight spaces and terms as diagrams: lines join axes that permute together."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import groupby, islice, pairwise
 
 from ..basis import Plan, Term, terms
 from ..basis._terms import Index
-from ._svg import CHARACTER, MARGIN, Number, circle, color_of, document, text
+from ..spec import WeightSpace
+from ..spec._grammar import names_in
+from ._svg import CHARACTER, GRAY, MARGIN, Number, circle, color_of, document, slanted_height, text
 
 Colors = Callable[[Term, tuple[Index, ...]], str]
-_ROW, _LEFT, _RIGHT, _ACROSS = 20, 18, 84, 900
+_LEAF_ROW, _COLUMN = 26, 28
+_AXIS_ROW, _LEFT, _RIGHT, _ACROSS = 20, 18, 84, 900
+
+
+def draw_space(space: WeightSpace) -> str:
+    """The specification as an SVG document.
+
+    Each tensor is a row. Each permutation is a vertical line from the first to the last
+    tensor that it acts on, with a dot for each axis: two for a recurrent weight. A residual
+    stream is the long line through nearly all of them. Fixed axes are gray and dashed.
+
+    >>> import jax
+    >>> w = jax.ShapeDtypeStruct((4, 4), "float32")
+    >>> svg = draw_space(WeightSpace.from_spec({"w": "h h"}, {"w": w}))
+    >>> svg.startswith("<svg"), svg.count("<circle")
+    (True, 2)
+    """
+    uses = [
+        Counter(name.path for axis in leaf.axes for name in names_in(axis)) for leaf in space.leaves
+    ]
+    names = list(dict.fromkeys(name for leaf in uses for name in leaf))
+    names.sort(key=space.fixed.__contains__)  # stable: the permuted ones first
+    labels = [(leaf.path, "×".join(map(str, leaf.shape)) or "scalar") for leaf in space.leaves]
+    box = max((len(path) + len(shape) + 4 for path, shape in labels), default=8) * CHARACTER
+    heads = [f"{name} {space.axis_sizes[name]}" for name in names]
+    top = MARGIN + slanted_height(heads) + 10
+    width = 2 * MARGIN + box + _COLUMN * (len(names) + 0.5) + slanted_height(heads)
+    height = top + _LEAF_ROW * len(labels) + MARGIN
+    colors = dict.fromkeys(names, GRAY)
+    colors |= color_of(name for name in names if name not in space.fixed)
+    column = {name: MARGIN + box + _COLUMN * (i + 0.9) for i, name in enumerate(names)}
+    row = [top + _LEAF_ROW * (i + 0.5) for i in range(len(labels))]
+    parts = []
+    for name, head in zip(names, heads, strict=True):
+        at = [row[i] for i, leaf in enumerate(uses) if name in leaf]
+        dash = ' stroke-dasharray="3 4"' if name in space.fixed else ""
+        x, color = column[name], colors[name]
+        parts.append(
+            f'<path d="M{x:.1f} {top - 4:.1f}V{at[-1]:.1f}" stroke="{color}" opacity=".25"{dash}/>'
+            f'<path d="M{x:.1f} {at[0]:.1f}V{at[-1]:.1f}" stroke="{color}" stroke-width="3"{dash}/>'
+            + text(x, top - 8, head, slanted=True)
+        )
+    for y, leaf, (path, shape) in zip(row, uses, labels, strict=True):
+        end = max((column[name] for name in leaf), default=MARGIN + box)
+        parts.append(
+            f'<path d="M{MARGIN + box:.1f} {y:.1f}H{end:.1f}" stroke="{GRAY}" opacity=".5"/>'
+            f'<rect class="box" x="{MARGIN}" y="{y - 10:.1f}" '
+            f'width="{box:.1f}" height="20" rx="5"/>'
+            + text(MARGIN + 8, y + 4, path)
+            + text(MARGIN + box - 8, y + 4, shape, class_="faint", text_anchor="end")
+        )
+        for name, times in leaf.items():
+            places = [column[name] + (k - (times - 1) / 2) * 9 for k in range(times)]
+            parts += [circle(x, y, 5, f'fill="{colors[name]}"') for x in places]
+    return document(width, height, "the axes of each tensor, and which permute together", parts)
 
 
 def draw_terms(what: Plan | Iterable[Term], *, most: int = 60) -> str:
@@ -71,7 +128,7 @@ def _section(terms: list[Term], top: Number, color: Colors) -> tuple[list[str], 
     """Diagrams side by side in rows, and where they end: below and to the right."""
     cell = max(_RIGHT + 30, *(CHARACTER * len(term.formula) + 24 for term in terms))
     positions = [position for t in terms for group in t.partition for _, position in group]
-    height, per_row = _ROW * (max(positions, default=0) + 1) + 34, max(1, int(_ACROSS // cell))
+    height, per_row = _AXIS_ROW * (max(positions, default=0) + 1) + 34, max(1, int(_ACROSS // cell))
     parts = []
     for i, term in enumerate(terms):
         x, y = MARGIN + cell * (i % per_row), top + height * (i // per_row)
@@ -90,7 +147,7 @@ def _diagram(
     ]
     for group in term.partition:
         shade = color(term, group)
-        points = [(x + (_LEFT if s == "i" else _RIGHT), y + 12 + _ROW * p) for s, p in group]
+        points = [(x + (_LEFT if s == "i" else _RIGHT), y + 12 + _AXIS_ROW * p) for s, p in group]
         parts += [_line(a, b, shade) for a, b in pairwise(points)]
         kept = len({side for side, _ in group}) == 2
         ring = f'class="box" style="stroke:{shade};stroke-width:2.5"'
