@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..spec._grammar import AxisSpec, format_axes, names_in
+from ..spec import Leaf
+from ..spec._grammar import format_axes, names_in
 from ._expressions import Cat, Expr, Family, Prod, Variable, children
 from ._values import Value
 
@@ -16,29 +17,30 @@ class Notes:
     """What `infer` learned about a space beyond the space itself.
 
     Attributes:
-        axes: for each leaf's path, lines that explain its axes.
+        reasons: for each leaf's path, what tied, split or fixed each of its axes.
         unused: the paths of leaves that no output depends on.
     """
 
-    axes: Mapping[str, tuple[str, ...]]
+    reasons: Mapping[str, tuple[tuple[str, ...], ...]]
     unused: tuple[str, ...]
 
-    def explain(self, path: str) -> list[str]:
-        """The lines that explain one leaf."""
-        unused = ["unused: no output depends on it"] if path in self.unused else []
-        return [*self.axes[path], *unused]
+    def explain(self, leaf: Leaf) -> Iterator[str]:
+        """The lines that explain one leaf, with the names that its axes have now."""
+        each = zip(leaf.axes, leaf.shape, self.reasons[leaf.path], strict=True)
+        for i, (axis, size, reasons) in enumerate(each):
+            yield f"axis {i}, {format_axes((axis,))}, {size} long"
+            yield from (f"  {reason}" for reason in reasons)
+            for name in dict.fromkeys(name.path for name in names_in(axis)):
+                if parent := name.rpartition(".")[0]:
+                    yield f"  {name} is nested: wherever it occurs, {parent} occurs exactly once"
+        if leaf.path in self.unused:
+            yield "unused: no output depends on it"
 
 
-def make_notes(
-    paths: Sequence[str],
-    parameters: Sequence[Value],
-    written: Sequence[Sequence[AxisSpec]],
-    used: int,
-) -> Notes:
+def make_notes(paths: Sequence[str], parameters: Sequence[Value], used: int) -> Notes:
     """Notes on every leaf: what tied, split or fixed each axis, with source lines.
 
-    `written` are the leaves' axes in the specification, `used` is a bit mask of the
-    parameters that outputs depend on.
+    `used` is a bit mask of the parameters that outputs depend on.
     """
     incoming: Incoming = {}
     for value in parameters:
@@ -46,14 +48,11 @@ def make_notes(
             for node in _history(expr):
                 if isinstance(node.link, Variable) and node.origin:
                     incoming.setdefault(node.link, []).append((node.origin, str(node.reason)))
-    axes = {}
-    for path, value, row in zip(paths, parameters, written, strict=True):
-        lines = []
-        for i, (expr, axis) in enumerate(zip(value.exprs, row, strict=True)):
-            lines.append(f"axis {i}, {format_axes((axis,))}, {expr.size} long")
-            lines.extend(f"  {reason}" for reason in dict.fromkeys(_reasons(expr, axis, incoming)))
-        axes[path] = tuple(lines)
-    return Notes(axes, tuple(path for i, path in enumerate(paths) if not used >> i & 1))
+    reasons = {
+        path: tuple(tuple(dict.fromkeys(_reasons(expr, incoming))) for expr in value.exprs)
+        for path, value in zip(paths, parameters, strict=True)
+    }
+    return Notes(reasons, tuple(path for i, path in enumerate(paths) if not used >> i & 1))
 
 
 def _history(expr: Expr) -> Iterator[Variable]:
@@ -67,7 +66,7 @@ def _history(expr: Expr) -> Iterator[Variable]:
         yield from _history(child)
 
 
-def _reasons(expr: Expr, axis: AxisSpec, incoming: Incoming) -> Iterator[str]:
+def _reasons(expr: Expr, incoming: Incoming) -> Iterator[str]:
     own = expr.origin if isinstance(expr, Variable) else ""
     count = 0
     for node in _history(expr):
@@ -90,7 +89,3 @@ def _reasons(expr: Expr, axis: AxisSpec, incoming: Incoming) -> Iterator[str]:
                     yield f"permutes with {origin}: {reason}"
     if count == 0 and not any(node.fixed or node.link for node in _history(expr)):
         yield "nothing ties it to another axis"
-    for name in names_in(axis):
-        parent = name.path.rpartition(".")[0]
-        if parent:
-            yield f"{name.path} is nested: wherever it occurs, {parent} occurs exactly once"
