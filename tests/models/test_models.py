@@ -143,6 +143,17 @@ def test_saving_mistakes(tmp_path):
     assert not path.exists()
 
 
+def test_a_model_on_a_module_is_loaded_with_its_space(tmp_path):
+    module = eqx.filter(eqx.nn.Linear(2, 3, key=KEY), eqx.is_array)
+    space = unf.WeightSpace.from_spec({"weight": "a [b]", "bias": "a"}, module)
+    model, file = UNF(space, 1, 2, key=KEY, num_layers=1), tmp_path / "model"
+    save_model(file, model)
+    loaded, x = load_model(file, space=space), unf.nn.stack_channels(module)
+    np.testing.assert_array_equal(loaded(x).bias, model(x).bias)
+    with pytest.raises(ValueError, match=r"of the class 'Linear'[\s\S]*remedy: pass the weight"):
+        load_model(file)
+
+
 def test_other_backbones():
     backbone = UNFLinear(SPACE, 2, 4, key=KEY)
     pool = InvariantPool(SPACE, statistics=("mean", "max"))

@@ -2,11 +2,12 @@
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import unf
-from unf.optim import FORMS, init_theta, load, origin, save, trained
+from unf.optim import FORMS, init_theta, learned_optimizer, load, origin, save, trained
 from unf.optim._theta import KINDS
 from unf.testing import spaces
 
@@ -59,3 +60,8 @@ def test_those_that_ship_can_be_used(name):
     theta = load(name)
     assert all(bool(np.isfinite(x).all()) for x in jax.tree.leaves(eqx.filter(theta, eqx.is_array)))
     assert origin(name)["task"] in name
+    shapes = {"w0": (64, 32), "b0": (32,), "w1": (32, 10), "b1": (10,)}
+    params = {leaf: jnp.ones(shape) for leaf, shape in shapes.items()}
+    by_name, loaded = learned_optimizer(name), learned_optimizer(theta)
+    updates = [tx.update(params, tx.init(params), params)[0] for tx in (by_name, loaded)]
+    np.testing.assert_array_equal(updates[0]["w0"], updates[1]["w0"])

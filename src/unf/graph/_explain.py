@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..spec._grammar import AxisSpec, format_axes, names_in
+from ..spec import Leaf
+from ..spec._grammar import format_axes, names_in
 from ._expressions import Cat, Expr, Family, Prod, Variable, children
 from ._unread import unread_parts
 from ._values import Value
@@ -17,36 +18,37 @@ class Notes:
     """What `infer` learned about a space beyond the space itself.
 
     Attributes:
-        axes: for each leaf's path, lines that explain its axes.
+        reasons: for each leaf's path, what tied, split or fixed each of its axes.
         unused: the leaves that no output depends on, and the parts of others that nothing
             reads: `path`, or `path[:, 7:20]`.
     """
 
-    axes: Mapping[str, tuple[str, ...]]
+    reasons: Mapping[str, tuple[tuple[str, ...], ...]]
     unused: tuple[str, ...]
 
-    def explain(self, path: str) -> list[str]:
-        """The lines that explain one leaf."""
-        lines = list(self.axes[path])
+    def explain(self, leaf: Leaf) -> Iterator[str]:
+        """The lines that explain one leaf, with the names that its axes have now."""
+        each = zip(leaf.axes, leaf.shape, self.reasons[leaf.path], strict=True)
+        for i, (axis, size, reasons) in enumerate(each):
+            yield f"axis {i}, {format_axes((axis,))}, {size} long"
+            yield from (f"  {reason}" for reason in reasons)
+            for name in dict.fromkeys(name.path for name in names_in(axis)):
+                if parent := name.rpartition(".")[0]:
+                    yield f"  {name} is nested: wherever it occurs, {parent} occurs exactly once"
         for part in self.unused:
-            if part == path:
-                lines.append("unused: no output depends on it")
-            elif part.startswith(f"{path}["):
-                lines.append(f"unused: nothing reads {part}")
-        return lines
+            if part == leaf.path:
+                yield "unused: no output depends on it"
+            elif part.startswith(f"{leaf.path}["):
+                yield f"unused: nothing reads {part}"
 
 
 def make_notes(
-    paths: Sequence[str],
-    parameters: Sequence[Value],
-    written: Sequence[Sequence[AxisSpec]],
-    used: int,
-    unread: set[Variable],
+    paths: Sequence[str], parameters: Sequence[Value], used: int, unread: set[Variable]
 ) -> Notes:
     """Notes on every leaf: what tied, split or fixed each axis, with source lines.
 
-    `written` are the leaves' axes in the specification, `used` is a bit mask of the
-    parameters that outputs depend on, `unread` are the variables that nothing reads.
+    `used` is a bit mask of the parameters that outputs depend on, `unread` are the variables that
+    nothing reads.
     """
     incoming: Incoming = {}
     for value in parameters:
@@ -54,13 +56,10 @@ def make_notes(
             for node in _history(expr):
                 if isinstance(node.link, Variable) and node.origin:
                     incoming.setdefault(node.link, []).append((node.origin, str(node.reason)))
-    axes = {}
-    for path, value, row in zip(paths, parameters, written, strict=True):
-        lines = []
-        for i, (expr, axis) in enumerate(zip(value.exprs, row, strict=True)):
-            lines.append(f"axis {i}, {format_axes((axis,))}, {expr.size} long")
-            lines.extend(f"  {reason}" for reason in dict.fromkeys(_reasons(expr, axis, incoming)))
-        axes[path] = tuple(lines)
+    reasons = {
+        path: tuple(tuple(dict.fromkeys(_reasons(expr, incoming))) for expr in value.exprs)
+        for path, value in zip(paths, parameters, strict=True)
+    }
     unused = []
     for i, (path, value) in enumerate(zip(paths, parameters, strict=True)):
         if not used >> i & 1:
@@ -68,7 +67,7 @@ def make_notes(
             continue
         for dimension, start, stop in unread_parts(value, unread):
             unused.append(f"{path}[{':, ' * dimension}{start}:{stop}]")
-    return Notes(axes, tuple(unused))
+    return Notes(reasons, tuple(unused))
 
 
 def _history(expr: Expr) -> Iterator[Variable]:
@@ -82,7 +81,7 @@ def _history(expr: Expr) -> Iterator[Variable]:
         yield from _history(child)
 
 
-def _reasons(expr: Expr, axis: AxisSpec, incoming: Incoming) -> Iterator[str]:
+def _reasons(expr: Expr, incoming: Incoming) -> Iterator[str]:
     own = expr.origin if isinstance(expr, Variable) else ""
     count = 0
     for node in _history(expr):
@@ -105,7 +104,3 @@ def _reasons(expr: Expr, axis: AxisSpec, incoming: Incoming) -> Iterator[str]:
                     yield f"permutes with {origin}: {reason}"
     if count == 0 and not any(node.fixed or node.link for node in _history(expr)):
         yield "nothing ties it to another axis"
-    for name in names_in(axis):
-        parent = name.path.rpartition(".")[0]
-        if parent:
-            yield f"{name.path} is nested: wherever it occurs, {parent} occurs exactly once"

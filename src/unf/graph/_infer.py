@@ -94,7 +94,7 @@ def infer(
         treedef,
         tuple(Leaf(p, axes, shape) for (p, shape), axes in zip(leaves, written, strict=True)),
         sizes,
-        make_notes(paths, parameters, written, used, unread),
+        make_notes(paths, parameters, used, unread),
     )
 
 

@@ -5,7 +5,7 @@ Loading checks them against the arrays, and against the caller's weight space if
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -38,7 +38,10 @@ def save_model(path: str | os.PathLike, model: eqx.Module) -> None:
             "e.g. activation='relu'"
         )
     description = {"what": "model", "format": FORMAT, "kind": kind, "config": config, **spaces}
-    if kind is None or jax.tree.structure(model) != jax.tree.structure(_shapes(description)):
+    given = [x for _, x in arguments if isinstance(x, WeightSpace)]
+    if kind is None or jax.tree.structure(model) != jax.tree.structure(
+        eqx.filter_eval_shape(lambda: _build(description, given))
+    ):
         raise ValueError(
             f"cannot save this {type(model).__name__}; expected a model as one of "
             f"{list(_MAKERS)} makes it"
@@ -51,23 +54,24 @@ def load_model(path: str | os.PathLike, *, space: WeightSpace | None = None) -> 
 
     Args:
         path: the file.
-        space: the weight space that the model must have, if given.
+        space: the weight space that the model must have. It is needed if the model was made for
+            the arrays of a module, whose classes a file cannot hold.
 
     Raises:
         ValueError: if the file is not a model, or is damaged.
         SpecError: if the model has another weight space than `space`.
     """
-    model = read_tree(path, "model", _build, _upgrade)
+    given = [] if space is None else [space]
+    model = read_tree(path, "model", lambda about, arrays: _build(about, given, arrays), _upgrade)
     if space is not None:
         check_space(space, model.space, "model")
     return model
 
 
-def _shapes(description: dict[str, Any]) -> Any:
-    return eqx.filter_eval_shape(lambda: _build(description))
-
-
-def _build(description: dict[str, Any], arrays: Arrays | None = None) -> Any:
+def _build(
+    description: dict[str, Any], given: Sequence[WeightSpace], arrays: Arrays | None = None
+) -> Any:
+    """A model as described; weight spaces that are given are not read from the description."""
     make = _MAKERS.get(str(description["kind"]))
     if make is None:
         raise ValueError(f"unknown kind of model {description['kind']!r}")
@@ -79,9 +83,10 @@ def _build(description: dict[str, Any], arrays: Arrays | None = None) -> Any:
         name: tuple(value) if isinstance(value, list) else value
         for name, value in description["config"].items()
     }
+    known = {space.to_json(): space for space in given}
     for name in ("space", "out_space"):
-        if name in description:
-            config[name] = WeightSpace.from_json(description[name])
+        if (text := description.get(name)) is not None:
+            config[name] = known.get(text) or WeightSpace.from_json(text)
     return make(**config, key=jax.random.key(0))
 
 

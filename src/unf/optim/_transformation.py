@@ -1,5 +1,6 @@
 """A learned optimizer as an Optax gradient transformation (eq. 31)."""
 
+import os
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +12,7 @@ from jaxtyping import Array, Int, PyTree
 from ..nn._pointwise import check_leaves
 from ..spec import SpecError
 from ..spec._tree import flatten_params
+from ._store import load
 from ._theta import DECAYS, Theta
 
 
@@ -29,7 +31,9 @@ class LearnedState(NamedTuple):
     momenta: PyTree
 
 
-def learned_optimizer(theta: Theta, *, scale: Any = 1.0) -> optax.GradientTransformationExtraArgs:
+def learned_optimizer(
+    theta: Theta | str | os.PathLike, *, scale: Any = 1.0
+) -> optax.GradientTransformationExtraArgs:
     """An optimizer with the coefficients θ (§4.2).
 
         m^γ ← γ m^γ + g  for γ₀ and each γᵢ
@@ -48,17 +52,19 @@ def learned_optimizer(theta: Theta, *, scale: Any = 1.0) -> optax.GradientTransf
     ((2, 3), 1)
 
     Args:
-        theta: coefficients from `init_theta`, meta-training or `load`.
+        theta: coefficients from `init_theta`, meta-training or `load`; or what `load` reads, a
+            file or one of the names in `trained()`.
         scale: a factor of every update, which `optax.inject_hyperparams` can schedule.
 
     Raises:
         SpecError: if the leaves or shapes of the parameters differ from θ's weight space.
-        ValueError: if `theta` is not a `Theta`, or `update` is called without parameters.
+        ValueError: if `theta` is something else, or `update` is called without parameters.
     """
+    theta = load(theta) if isinstance(theta, str | os.PathLike) else theta
     if not isinstance(theta, Theta):
         raise ValueError(
-            f"theta is {theta!r}; expected coefficients from unf.optim.load(name or file), "
-            "unf.optim.init_theta or meta-training"
+            f"theta is {theta!r}; expected coefficients from unf.optim.init_theta or "
+            "meta-training, a file, or one of the names in unf.optim.trained()"
         )
 
     def init(params: PyTree) -> LearnedState:

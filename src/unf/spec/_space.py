@@ -1,6 +1,6 @@
 """Weight spaces: a pytree of arrays, and which of their axes permute together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
@@ -27,7 +27,16 @@ from ._grammar import (
     parse_name,
 )
 from ._sizes import solve_sizes
-from ._tree import align, dump_json, fail_structure, flatten_params, load_json, shape_remedy
+from ._tree import (
+    align,
+    dump_json,
+    fail_structure,
+    flatten_params,
+    is_under,
+    keep_leaves,
+    load_json,
+    shape_remedy,
+)
 
 Permutation = dict[str, Array]
 
@@ -192,10 +201,7 @@ class WeightSpace:
 
     def _with_fixed(self, fixed: bool, names: tuple, among: tuple[str, ...]) -> "WeightSpace":
         chosen = {parse_name(name) for name in names} or set(among)
-        for name in sorted(chosen - set(self.axis_sizes)):
-            raise SpecError(
-                f"no axis is named {name!r}", expected=f"some of {list(among)}", got=repr(name)
-            )
+        self._check_names(chosen, among)
         new_names = (f"axis{i}" for i in count() if f"axis{i}" not in self.axis_sizes)
 
         def change(atom: Name | Number) -> AxisSpec:
@@ -203,11 +209,100 @@ class WeightSpace:
                 return Name(atom.path, fixed) if atom.path in chosen else atom
             return atom if fixed or names else Name(next(new_names))
 
+        return self._changed(change, self.axis_sizes)
+
+    def _check_names(self, names: Iterable[str], among: tuple[str, ...]) -> None:
+        for name in sorted(set(names) - set(self.axis_sizes)):
+            raise SpecError(
+                f"no axis is named {name!r}", expected=f"some of {list(among)}", got=repr(name)
+            )
+
+    def _changed(
+        self, change: Callable[[Name | Number], AxisSpec], sizes: Mapping[str, int]
+    ) -> "WeightSpace":
+        """The space with each name and number of its axes replaced."""
         leaves = tuple(
             Leaf(leaf.path, tuple(map_atoms(axis, change) for axis in leaf.axes), leaf.shape)
             for leaf in self.leaves
         )
-        return self.from_leaves(self.treedef, leaves, self.axis_sizes, self.notes)
+        return self.from_leaves(self.treedef, leaves, sizes, self.notes)
+
+    def rename(self, names: Mapping[str | int, str]) -> "WeightSpace":
+        """The same space with other names; what is nested in a renamed axis stays nested in it.
+
+        >>> import jax
+        >>> shapes = {"q": jax.ShapeDtypeStruct((8, 6), "float32")}
+        >>> space = WeightSpace.from_spec({"q": "d (h h.k)"}, shapes, sizes={"h": 2})
+        >>> space.rename({"h": "head", "h.k": "key", "d": "stream"}).to_spec()
+        {'q': 'stream (head head.key)'}
+
+        Args:
+            names: new names by old ones. The new name of a nested axis replaces its last part.
+
+        Raises:
+            SpecError: if there is no such name, or two axes would have the same one.
+        """
+        new = {parse_name(old): parse_name(name) for old, name in names.items()}
+        self._check_names(new, tuple(self.axis_sizes))
+        for old, name in new.items():
+            if "." in name:
+                raise SpecError(
+                    f"the new name of {old!r} has a dot",
+                    expected="a name without the axis it is nested in",
+                    got=repr(name),
+                )
+
+        def renamed(path: str) -> str:
+            parts = [*ancestors(path), path]
+            return ".".join(new.get(part, part.rpartition(".")[2]) for part in parts)
+
+        sizes: dict[str, int] = {}
+        for path, size in self.axis_sizes.items():
+            if renamed(path) in sizes:
+                raise SpecError(
+                    f"two axes would be named {renamed(path)!r}",
+                    expected="a name of its own for each axis",
+                    remedy="axes that permute together already have one name",
+                )
+            sizes[renamed(path)] = size
+        return self._changed(
+            lambda atom: Name(renamed(atom.path), atom.fixed) if isinstance(atom, Name) else atom,
+            sizes,
+        )
+
+    def drop(self, *paths: str) -> "WeightSpace":
+        """The space without some leaves, such as batch statistics.
+
+        >>> import jax
+        >>> shapes = {"params": {"w": jax.ShapeDtypeStruct((4,), "float32")}}
+        >>> shapes["batch_stats"] = {"mean": jax.ShapeDtypeStruct((4,), "float32")}
+        >>> spec = {"params": {"w": "n"}, "batch_stats": {"mean": "n"}}
+        >>> WeightSpace.from_spec(spec, shapes).drop("batch_stats").to_spec()
+        {'params': {'w': 'n'}}
+
+        Trees of the new space have no entry for them in dictionaries, and None in other containers.
+
+        Args:
+            paths: paths of leaves, of the subtrees that hold them, or patterns such as
+                "*/running_mean".
+
+        Raises:
+            SpecError: if a path matches no leaf, or no leaf remains.
+        """
+        found = [
+            {i for i, leaf in enumerate(self.leaves) if is_under(leaf.path, path)} for path in paths
+        ]
+        for path, matches in zip(paths, found, strict=True):
+            if not matches:
+                near = [leaf.path for leaf in self.leaves][:4]
+                raise SpecError("no such leaf", path=path, expected=f"paths such as {near}")
+        kept = [i for i in range(len(self.leaves)) if not any(i in matches for matches in found)]
+        if not kept:
+            raise SpecError("no leaf would remain", expected="at least one", got=f"drop{paths}")
+        leaves = tuple(self.leaves[i] for i in kept)
+        used = {name.path for leaf in leaves for axis in leaf.axes for name in names_in(axis)}
+        sizes = {name: size for name, size in self.axis_sizes.items() if name in used}
+        return self.from_leaves(keep_leaves(self.treedef, set(kept)), leaves, sizes, self.notes)
 
     def explain(self, path: str | None = None) -> str:
         """Why each axis of one leaf, or of all, permutes or is fixed.
@@ -227,7 +322,7 @@ class WeightSpace:
         lines = []
         for leaf in chosen:
             lines.append(f"{leaf.path}  {leaf}")
-            lines.extend(f"  {line}" for line in self.notes.explain(leaf.path))
+            lines.extend(f"  {line}" for line in self.notes.explain(leaf))
         return "\n".join(lines)
 
     @cached_property
@@ -309,7 +404,7 @@ class WeightSpace:
         ]
 
     def to_json(self) -> str:
-        """A description as JSON, for trees of dicts, lists and tuples; `from_json` reads it."""
+        """A description as JSON; `from_json` reads it for trees of dicts, lists and tuples."""
         leaves = [(str(leaf), leaf.shape) for leaf in self.leaves]
         return dump_json(self.treedef, leaves, self.axis_sizes)
 

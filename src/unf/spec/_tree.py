@@ -1,7 +1,8 @@
 """Trees of parameters: matching a specification with one, and describing one as JSON."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from fnmatch import fnmatch
 from math import prod
 from typing import Any, NoReturn
 
@@ -197,10 +198,42 @@ def fail_structure(expected: list[str], tree: Any) -> NoReturn:
     )
 
 
+def is_under(path: str, pattern: str) -> bool:
+    """Whether a leaf's path is one that was named, in a subtree that was named, or matches.
+
+    >>> [is_under("net/0/mean", x) for x in ("net/0/mean", "net/0", "net/0/", "*/mean", "ne")]
+    [True, True, True, True, False]
+    """
+    return path == pattern or path.startswith(f"{pattern.rstrip('/')}/") or fnmatch(path, pattern)
+
+
+def keep_leaves(treedef: Any, kept: Container[int]) -> Any:
+    """The structure without the other leaves: no entries of dicts, None elsewhere."""
+    nothing = object()
+
+    def keep(node: Any) -> Any:
+        if isinstance(node, int):
+            return node if node in kept else nothing
+        if type(node) is dict:
+            entries = {key: keep(child) for key, child in node.items()}
+            entries = {key: child for key, child in entries.items() if child is not nothing}
+            return entries if entries or not node else nothing
+        children, structure = jax.tree.flatten(node, is_leaf=lambda x: x is not node)
+        new = [keep(child) for child in children]
+        if new and all(child is nothing for child in new):
+            return nothing
+        return structure.unflatten([None if child is nothing else child for child in new])
+
+    return jax.tree.structure(keep(treedef.unflatten(range(treedef.num_leaves))))
+
+
 def dump_json(
     treedef: Any, leaves: Sequence[tuple[str, tuple[int, ...]]], sizes: Mapping[str, int]
 ) -> str:
-    """Describe a space of dicts, lists and tuples: its structure, leaves and sizes of names."""
+    """Describe a space: its structure, leaves and sizes of names.
+
+    Of modules and other classes only the name is written, which `load_json` does not make again.
+    """
     remaining = iter(leaves)
 
     def describe(treedef: Any) -> Any:
@@ -216,12 +249,7 @@ def dump_json(
             return {kind.__name__: children}
         if kind is type(None):
             return {"none": True}
-        raise SpecError(
-            f"a container of type {kind.__name__} cannot be described as JSON",
-            expected="dicts, lists and tuples",
-            got=kind.__name__,
-            remedy="convert the parameters to nested dicts first",
-        )
+        return {"class": kind.__qualname__, "children": children}
 
     return json.dumps({"format": _FORMAT, "sizes": sizes, "tree": describe(treedef)})
 
@@ -255,6 +283,12 @@ def _build(node: Any, what: str) -> Any:
         return tuple(_build(child, what) for child in node["tuple"])
     if "none" in node:
         return None
+    if "class" in node:
+        raise SpecError(
+            f"the space has containers of the class {shown(node['class'])}",
+            expected="dicts, lists and tuples, which can be made from a file",
+            remedy="pass the weight space that the file was written for, as space=",
+        )
     if what == "spec":
         return str(node["spec"])
     return jax.ShapeDtypeStruct(tuple(int(size) for size in node["shape"]), "float32")
