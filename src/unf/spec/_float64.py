@@ -89,7 +89,8 @@ class Widened:
 
     def _widen_params(self, params: dict[str, Any]) -> dict[str, Any] | None:
         """An equation's parameters with types and inner jaxprs widened; None if that fails."""
-        if any(isinstance(x, jex.Jaxpr) for x in jax.tree.leaves(params)):
+        jaxprs = [x for x in jax.tree.leaves(params) if isinstance(x, jex.Jaxpr)]
+        if not all(isinstance(x, jex.ClosedJaxpr) for x in jaxprs):  # JAX 0.11 has one class
             return None
 
         def new(x: Any) -> Any:
