@@ -1,7 +1,7 @@
 """Why each axis of each parameter permutes with others or is fixed."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..spec._grammar import AxisSpec, format_axes, names_in
 from ._expressions import Cat, Expr, Family, Prod, Variable, children
@@ -18,10 +18,12 @@ class Notes:
     Attributes:
         axes: for each leaf's path, lines that explain its axes.
         unused: the paths of leaves that no output depends on.
+        left_out: arrays of the network that are no leaves, such as counters, and why.
     """
 
     axes: Mapping[str, tuple[str, ...]]
     unused: tuple[str, ...]
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     def explain(self, path: str) -> list[str]:
         """The lines that explain one leaf."""

@@ -89,25 +89,22 @@ def verify(
                 remedy="pass arrays; zeros are enough, since verify draws random values",
             )
     with jax.enable_x64(True):
-        report = _compare(fn, params, space, inputs, key, randomize)
-    if report.broken:
-        raise SymmetryError(_describe(space, report), axes=report.broken)
-    return report
+        params, inputs = _widen_if_possible(fn, params, inputs)
+        return compare(jax.jit(fn), params, space, inputs, key, randomize)
 
 
-def _compare(
-    fn: Callable[..., PyTree],
+def compare(
+    run: Callable[..., PyTree],
     params: PyTree,
     space: WeightSpace,
     inputs: tuple,
     key: PRNGKeyArray,
     randomize: bool,
 ) -> SymmetryReport:
+    """Run a network with NumPy arrays as weights, permuted and not; see `verify`."""
     weights_key, rows_key = jax.random.split(key)
-    params, inputs = _widen_if_possible(fn, params, inputs)
     if randomize:
         params = _randomize(params, weights_key)
-    run = jax.jit(fn)
     reference, returned = _reference(run, params, space, inputs)
     changes = {}
     for name in space.sizes:
@@ -130,7 +127,10 @@ def _compare(
             changed = space.unflatten([*leaves[:i], new, *leaves[i + 1 :]])
             if _relative_change(jax.tree.leaves(run(changed, *inputs)), reference) <= tolerance:
                 dead.append(space.leaves[i].path)
-    return SymmetryReport(changes, tolerance, tuple(dead))
+    report = SymmetryReport(changes, tolerance, tuple(dead))
+    if report.broken:
+        raise SymmetryError(_describe(space, report), axes=report.broken)
+    return report
 
 
 def _reference(
