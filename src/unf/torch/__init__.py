@@ -7,8 +7,17 @@ except ImportError as error:
         "unf.torch needs PyTorch; run: pip install 'universal-neural-functionals[torch]'"
     ) from error
 
+from ._functional import Functional
 from ._infer import infer
+from ._state import features, to_state_dict
 from ._trace import TraceError
 from ._verify import verify
 
-__all__ = ["TraceError", "infer", "verify"]
+__all__ = [
+    "Functional",
+    "TraceError",
+    "features",
+    "infer",
+    "to_state_dict",
+    "verify",
+]

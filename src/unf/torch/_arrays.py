@@ -18,17 +18,31 @@ def to_numpy(tensor: Tensor) -> np.ndarray:
 
 
 def to_jax(tensor: Tensor) -> jax.Array:
-    """A tensor as a JAX array: through NumPy on the CPU, which is faster, else through DLPack."""
-    if tensor.device.type == "cpu":
+    """A tensor as a JAX array in the same memory, or in new memory if dtype or device differ."""
+    if tensor.device.type == "cpu" and jax.default_backend() != "cpu":
         return jnp.asarray(to_numpy(tensor))
     return jnp.from_dlpack(tensor.detach().contiguous())
 
 
+def lend(tensor: Tensor) -> np.ndarray | jax.Array:
+    """A tensor's memory as an argument of a compiled function: fast, but not safe to keep.
+
+    On the CPU the function may read the memory while it runs, so wait for its results before
+    PyTorch writes to the tensor.
+    """
+    return to_numpy(tensor) if tensor.device.type == "cpu" else to_jax(tensor)
+
+
 def to_torch(array: Any) -> Tensor:
-    """An array as a tensor; it shares memory with a JAX array, so write to a clone."""
-    if isinstance(array, jax.Array):
-        return torch.from_dlpack(array)
-    array = np.asarray(array)
+    """An array as a tensor, in the same memory if it is a JAX array."""
+    return torch.from_dlpack(array) if isinstance(array, jax.Array) else copy_to_torch(array)
+
+
+def copy_to_torch(array: Any) -> Tensor:
+    """An array as a tensor in new memory, on the CPU through NumPy, which is faster."""
+    if isinstance(array, jax.Array) and array.devices().pop().platform != "cpu":
+        return torch.from_dlpack(array).clone()
+    array = np.array(array)
     if array.dtype == jnp.bfloat16:
-        return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
