@@ -9,12 +9,14 @@ except ImportError as error:
 
 from ._functional import Functional
 from ._infer import infer
+from ._optimizer import LearnedOptimizer
 from ._state import features, to_state_dict
 from ._trace import TraceError
 from ._verify import verify
 
 __all__ = [
     "Functional",
+    "LearnedOptimizer",
     "TraceError",
     "features",
     "infer",
