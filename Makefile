@@ -33,7 +33,7 @@ test-lowest:
 test-torch:
 	test -x .venv-torch/bin/python || $(PYTHON) -m venv .venv-torch
 	.venv-torch/bin/python -m pip install --quiet --editable '.[test,torch]' torch==2.13.0 transformers
-	.venv-torch/bin/python -m pytest tests/torch src/unf/torch \
+	OMP_NUM_THREADS=1 .venv-torch/bin/python -m pytest tests/torch src/unf/torch \
 		'tests/test_docs.py::test_page_prints_what_it_says[pytorch]'
 
 check: setup

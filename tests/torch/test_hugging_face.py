@@ -96,12 +96,7 @@ IMAGES = {
         "window_size": 4,
     },
 }  # fmt: skip
-UNTRACEABLE = {
-    "MixtralForCausalLM": (
-        {**GROUPED, "num_local_experts": 3, "num_experts_per_tok": 2},
-        r"at moe\.py.* grouped_mm",
-    ),
-}
+EXPERTS = {**GROUPED, "num_local_experts": 3, "num_experts_per_tok": 2}
 CASES = {
     **{name: (config, {"input_ids": TOKENS}) for name, config in TEXT.items()},
     **{
@@ -121,18 +116,34 @@ def make(name, config):
     return kind(config)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_permuting_does_not_change_the_outputs(name):
-    config, inputs = CASES[name]
-    model = make(name, config)
+def check(model, inputs):
     space = unf.torch.infer(model, **inputs)
     assert space.sizes
     report = unf.torch.verify(model, space, **inputs, key=jax.random.key(0))
     assert max(report.changes.values()) < 1e-10
 
 
-@pytest.mark.parametrize("name", UNTRACEABLE)
-def test_hard_routing_is_named(name):
-    config, message = UNTRACEABLE[name]
+@pytest.mark.parametrize("name", CASES)
+def test_permuting_does_not_change_the_outputs(name):
+    config, inputs = CASES[name]
+    check(make(name, config), inputs)
+
+
+def test_experts_as_a_batch_of_products():
+    model = make("MixtralForCausalLM", EXPERTS)
+    model.set_experts_implementation("batched_mm")
+    check(model, {"input_ids": TOKENS})
+
+
+@pytest.mark.parametrize(
+    ("implementation", "message"),
+    [
+        ("grouped_mm", r"at moe\.py.*grouped_mm.* cannot be traced"),
+        ("eager", r"in MixtralExperts\.forward.*nonzero.* needs the values of tensors"),
+    ],
+)
+def test_hard_routing_is_named(implementation, message):
+    model = make("MixtralForCausalLM", EXPERTS)
+    model.set_experts_implementation(implementation)
     with pytest.raises(unf.torch.TraceError, match=message):
-        unf.torch.infer(make(name, config), TOKENS)
+        unf.torch.infer(model, TOKENS)

@@ -22,8 +22,8 @@ def features(state_dicts: StateDict | Iterable[StateDict]) -> Features:
 
     Entry `name` has the shape of the state dict's entry and a trailing channel axis of size 1.
     The entries are those of `unf.torch.infer`'s spaces: tensors of real numbers, tied ones once.
-    Features of one network share its memory where PyTorch and JAX allow it; several networks are
-    copied once.
+    Features of one network share its memory where PyTorch and JAX allow it, so they change when
+    PyTorch trains the network; several networks are copied once.
 
     >>> import torch, unf.torch
     >>> nets = [torch.nn.Linear(3, 4) for _ in range(10)]
