@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.laws.architectures import ARCHITECTURES, space_of
+from tests.laws.architectures import ARCHITECTURES, every_architecture, space_of
 from unf import SpecError, WeightSpace, count_terms
 from unf.basis import cost_report, make_plan, terms
 from unf.nn import coefficient_shapes
@@ -35,7 +35,7 @@ def test_bell_numbers():
         assert count_terms(space_of({"w": (" ".join("n" * rank), (2,) * rank)})) == expected
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@every_architecture
 def test_terms_are_the_valid_partitions(name):
     """Each pair of blocks has exactly the partitions of definition 1, each once."""
     space = ARCHITECTURES[name]
@@ -50,7 +50,7 @@ def test_terms_are_the_valid_partitions(name):
     assert len(by_pair) == len(space.blocks) ** 2
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@every_architecture
 def test_terms_tile_the_coefficients(name):
     """Every coefficient belongs to exactly one term."""
     space = ARCHITECTURES[name]

@@ -8,6 +8,7 @@ import unf
 from tests.graph.networks import NETWORKS, inferred
 from tests.graph.networks._case import f32
 from tests.graph.networks.attention import attend
+from tests.graph.networks.third_party import normalize_groups
 from tests.graph.scalar_graph import count_symmetries, group_order
 
 FROM_TABLE = [
@@ -18,7 +19,7 @@ FROM_TABLE = [
     "mlp_equinox", "mlp_haiku", "mlp_linen", "mlp_loss_on_targets", "residual", "siren",
     "soft_experts",
     "tiny_attention", "tiny_fused", "tiny_group_norm", "tiny_grouped_queries", "tiny_layer_norm",
-    "tiny_gated_pair", "tiny_shared_scale",
+    "tiny_gated_pair", "tiny_shared_scale", "tiny_group_norm_of_a_skip", "tiny_residual_group_norm",
 ]  # fmt: skip
 
 
@@ -86,6 +87,22 @@ def tiny_group_norm():
         return y.reshape(-1, 4) @ p["w2"]
 
     return apply, {"w1": f32(2, 4), "w2": f32(4, 2)}, f32(2, 2)
+
+
+def tiny_group_norm_of_a_skip():
+    def apply(p, x):
+        y = jnp.concatenate([x @ p["a"], x @ p["b"]], -1)
+        return normalize_groups(y, 3) @ p["out"]
+
+    return apply, {"a": f32(2, 2), "b": f32(2, 4), "out": f32(6, 2)}, f32(2, 2)
+
+
+def tiny_residual_group_norm():
+    def apply(p, x):
+        y = x @ p["a"]
+        return (y + normalize_groups(y, 2) @ p["mix"]) @ p["out"]
+
+    return apply, {"a": f32(2, 4), "mix": f32(4, 4), "out": f32(4, 2)}, f32(2, 2)
 
 
 def tiny_gated_pair():

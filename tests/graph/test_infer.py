@@ -89,6 +89,20 @@ def test_verify_accepts_what_was_found_and_rejects_a_permuted_window():
         unf.verify(fn, arrays, wrong, values, key=jax.random.key(0))
 
 
+@pytest.mark.parametrize(
+    "name", ["fused_by_kind", "patches", "group_norm_of_a_skip", "residual_group_norm"]
+)
+def test_gradients_have_the_symmetries_of_the_loss(name):
+    fn, params, x = NETWORKS[name].make()
+
+    def loss(p, x):
+        y = fn(p, x)
+        return jnp.sum(y**2 * jnp.arange(1.0, y.size + 1).reshape(y.shape))
+
+    found = unf.infer(jax.value_and_grad(loss), params, x)
+    assert canonical(found) == canonical(unf.infer(loss, params, x))
+
+
 # --- explanations ---------------------------------------------------------------------------
 
 
@@ -114,6 +128,34 @@ def test_unused_parameters_are_reported():
     space = unf.infer(mlp, {**MLP, "spare": f32(3, 4)}, f32(2, 4))
     assert space.notes is not None and space.notes.unused == ("spare",)
     assert "unused: no output depends on it" in space.explain("spare")
+
+
+def test_unread_parts_are_reported():
+    """Only the part that is read is combined with anything; a cast or a view reads nothing."""
+
+    def fn(p, x):
+        return (x + p["table"].astype(x.dtype)[None, :3]) @ p["w"][0]
+
+    params = {"table": f32(8, 4), "w": f32(2, 4, 3)}
+    space = unf.infer(fn, params, f32(1, 3, 4))
+    assert space.to_spec()["table"] == "([in] + table) [in_2]"
+    assert space.notes is not None and space.notes.unused == ("table[3:8]",)
+    assert "unused: nothing reads table[3:8]" in space.explain("table")
+
+
+@pytest.mark.parametrize("use", [jnp.sum, jnp.sort, lambda x: x, lambda x: x[:3] + jnp.sum(x)])
+def test_what_is_read_as_a_whole_is_not_unread(use):
+    space = unf.infer(lambda p: use(p["table"][:8]), {"table": f32(8)})
+    assert space.notes is not None and space.notes.unused == ()
+
+
+def test_terms_do_not_grow_with_the_length_of_a_shifted_sequence():
+    def count(length):
+        fn, shapes, _ = NETWORKS["positions_beyond_the_sequence"].make()
+        shapes["pos"] = f32(2 * length, 5)
+        return unf.count_terms(unf.infer(fn, shapes, jax.ShapeDtypeStruct((length,), "int32")))
+
+    assert count(6) == count(60)
 
 
 def test_dead_parameters_are_reported():

@@ -199,6 +199,52 @@ class Program:
         size = self.shape[axis]
         self.then(lambda p, x: x * jnp.arange(1.0, size + 1).reshape(shape), self.shape)
 
+    def weigh_by_pattern(self):
+        """With a constant that is tiled, or has repeats."""
+        axis = self.axis()
+        size, shape = self.shape[axis], [-1 if i == axis else 1 for i in range(len(self.shape))]
+        if size % 2 == 0:
+            repeat = self.draw(st.sampled_from([np.tile, np.repeat]))
+            pattern = repeat(np.array([1.0, 2.0]), size // 2).reshape(shape)
+            self.then(lambda p, x: x * pattern, self.shape)
+
+    def average_blocks(self):
+        """A product with an identity of blocks."""
+        size = self.shape[-1]
+        if size % 2 == 0:
+            blocks = np.kron(np.eye(size // 2), np.ones((2, 2)))
+            self.then(lambda p, x: jnp.sin(x @ blocks), self.shape)
+
+    def overwrite(self):
+        """A part of an axis, at a known position or one that is not known."""
+        axis = self.axis()
+        size, known = self.shape[axis], self.draw(st.booleans())
+        piece = [
+            self.draw(st.integers(1, size)) if i == axis else n for i, n in enumerate(self.shape)
+        ]
+        name = self.parameter(piece)
+        start = self.draw(st.integers(0, size - piece[axis]))
+        starts = [start if i == axis else 0 for i in range(len(self.shape))]
+
+        def step(p, x):
+            index = starts if known else [jnp.int32(jnp.sum(p[name]) > 0)] * len(starts)
+            return jax.lax.dynamic_update_slice(x, p[name] + 0 * x.ravel()[0], index)
+
+        self.then(step, self.shape)
+
+    def scatter(self):
+        """Rows added where constants or parameters say."""
+        rows, known = self.draw(st.integers(1, 4)), self.draw(st.booleans())
+        name = self.parameter((rows, *self.shape[1:]))
+        where = self.parameter((rows,))
+        size = self.shape[0]
+
+        def step(p, x):
+            index = np.arange(rows) % size if known else jnp.int32(p[where] > 0)
+            return jnp.sin(x.at[index].add(p[name]))
+
+        self.then(step, self.shape)
+
     def layers(self):
         """A scan over stacked weights."""
         width = self.shape[-1]

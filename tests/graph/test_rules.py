@@ -12,9 +12,9 @@ import pytest
 import unf
 from tests.graph.compare import canonical
 from tests.graph.networks import fill
+from unf._jaxprs import INLINED
 from unf.graph import Equation, Value
 from unf.graph._expressions import Reason, Variable
-from unf.graph._interpreter import INLINED
 from unf.graph._registry import RULES
 from unf.graph.rules.arithmetic import SEVERAL, UNARY
 
@@ -200,6 +200,12 @@ ROWS = {
         i=(3, 2, "a a.b"),
         c=(3, 2, "a a.b"),
     ),
+    "dynamic_update_slice, known": row(
+        lambda p: total(jax.lax.dynamic_update_slice(p["x"], p["y"], (1,)) * p["c"]),
+        x=(6, "(1 + a + b)"),
+        y=(3, "a"),
+        c=(6, "(1 + a + b)"),
+    ),
     "scatter": row(
         lambda p: weigh(p["x"].at[jnp.array([0, 2])].set(p["y"]), p),
         x=(3, 4, "3 b"),
@@ -234,6 +240,54 @@ ROWS = {
         y=(2, 4, "2 b"),
         r=(3, "3"),
         c=(4, "b"),
+    ),
+    "scatter into a known window": row(
+        lambda p: weigh(p["x"].at[:, :4].multiply(2), p),
+        x=(3, 6, "a (b + d)"),
+        r=(3, "a"),
+        c=(6, "(b + d)"),
+        sizes={"b": 4},
+    ),
+    "scatter at one known place": row(
+        lambda p: weigh(p["x"].at[1].add(p["y"]), p),
+        x=(4, 3, "(2 + a) b"),
+        y=(3, "b"),
+        r=(4, "(2 + a)"),
+        c=(3, "b"),
+    ),
+    "scatter at an unknown place": row(
+        lambda p: weigh(p["x"].at[jnp.int32(p["i"])].set(p["y"]), p),
+        x=(4, 3, "4 b"),
+        y=(3, "b"),
+        i=("",),
+        r=(4, "4"),
+        c=(3, "b"),
+    ),
+    "scatter-add of rows in any order": row(
+        lambda p: weigh(p["x"].at[jnp.int32(p["i"] > 0)].add(p["y"]), p),
+        x=(3, 4, "3 b"),
+        y=(5, 4, "u b"),
+        i=(5, "u"),
+        r=(3, "3"),
+        c=(4, "b"),
+    ),
+    "scatter of rows in their order": row(
+        lambda p: weigh(p["x"].at[jnp.int32(p["i"] > 0)].set(p["y"]), p),
+        x=(3, 4, "3 b"),
+        y=(5, 4, "5 b"),
+        i=(5, "5"),
+        r=(3, "3"),
+        c=(4, "b"),
+    ),
+    "scatter-add along a batch": row(
+        lambda p: weigh(
+            jax.vmap(lambda x, i, y: x.at[i].add(y))(p["x"], jnp.int32(p["i"] > 0), p["y"]), p
+        ),
+        x=(4, 3, "a 3"),
+        i=(4, 2, "a a.u"),
+        y=(4, 2, "a a.u"),
+        r=(4, "a"),
+        c=(3, "3"),
     ),
     "dot_general": row(
         lambda p: weigh(p["x"] @ p["y"], p),
@@ -365,6 +419,63 @@ ROWS = {
         x=(6, 4, "6 b"),
         c=(4, "b"),
     ),
+    "reduce_window of two arrays": row(
+        lambda p: total(latest(p["x"], p["y"])[1] * p["c"][None]),
+        x=(6, 4, "6 b"),
+        y=(6, 4, "6 b"),
+        c=(4, "b"),
+    ),
+    "svd, values": row(
+        lambda p: total(jnp.linalg.svd(p["x"], compute_uv=False) * p["c"][:, None]),
+        x=(2, 3, 4, "a a.b a.d"),
+        c=(2, "a"),
+    ),
+    "svd, vectors": row(
+        lambda p: total(jnp.linalg.svd(p["x"], full_matrices=False)[0] * p["c"][:, None, None]),
+        x=(2, 3, 4, "a 3 4"),
+        c=(2, "a"),
+    ),
+    **{
+        name: row(
+            lambda p, fn=fn: total(fn(gram(p["x"])) * p["c"][:, None, None]),
+            x=(2, 4, 4, "a [4] a.b"),
+            c=(2, "a"),
+        )
+        for name, fn in {
+            "cholesky": jnp.linalg.cholesky,
+            "eigh": lambda x: jnp.linalg.eigh(x)[1] ** 2,
+            "lu": lambda x: jax.lax.linalg.lu(x)[0],
+            "qr": lambda x: jnp.linalg.qr(x)[1],
+            "custom_linear_solve": jnp.linalg.inv,
+        }.items()
+    },
+    "triangular_solve": row(
+        lambda p: jnp.sum(
+            jax.scipy.linalg.solve_triangular(p["x"] + 9 * jnp.eye(3), p["y"]) ** 2 * p["c"][None]
+        ),
+        x=(3, 3, "[3 3]"),
+        y=(3, 4, "[3] b"),
+        c=(4, "b"),
+    ),
+    "solve": row(
+        lambda p: jnp.sum(jnp.linalg.solve(p["x"], p["y"]) ** 2 * p["c"][None]),
+        x=(3, 3, "[3 3]"),
+        y=(3, 4, "[3] b"),
+        c=(4, "b"),
+    ),
+    "conjugate gradients": row(
+        lambda p: jnp.sum(jax.scipy.sparse.linalg.cg(gram(p["x"]), p["y"], maxiter=3)[0] * p["c"]),
+        x=(3, 4, "a b"),
+        y=(3, "a"),
+        c=(3, "a"),
+    ),
+    "ragged_dot_general": row(
+        lambda p: total(jax.lax.ragged_dot(p["x"], p["y"], jnp.array([2, 4])) @ p["c"] * p["r"]),
+        x=(6, 3, "[6] k"),
+        y=(2, 3, 4, "[2] k n"),
+        c=(4, "n"),
+        r=(6, "[6]"),
+    ),
     "iota": row(
         lambda p: total(p["x"] * jnp.arange(3.0)),
         x=(3, "3"),
@@ -376,6 +487,23 @@ ROWS = {
     "a constant that is not": row(
         lambda p: total(p["x"] * MASK),
         x=(3, "3"),
+    ),
+    "a constant that is tiled": row(
+        lambda p: total(p["x"] * jnp.tile(MASK, 4) + p["y"]),
+        x=(12, "(b.a [b])"),
+        y=(12, "(b.a [b])"),
+        sizes={"b": 3},
+    ),
+    "a constant with repeats": row(
+        lambda p: total(p["x"] * jnp.repeat(MASK, 4)),
+        x=(12, "([b] b.a)"),
+        sizes={"b": 3},
+    ),
+    "an identity of blocks": row(
+        lambda p: total(p["x"] * jnp.kron(jnp.eye(3), jnp.ones((2, 2))) @ p["c"]),
+        x=(6, 6, "(g g.a) (g g.b)"),
+        c=(6, "(g g.b)"),
+        sizes={"g": 3},
     ),
     "the identity": row(
         lambda p: weigh(p["x"] + jnp.eye(3), p),
@@ -447,6 +575,22 @@ ROWS = {
 }
 
 
+def gram(x):
+    """A positive definite matrix for each of a batch."""
+    unit = jnp.eye(x.shape[-2], dtype=x.dtype)
+    return x @ jnp.swapaxes(x, -1, -2) + jnp.expand_dims(unit, tuple(range(x.ndim - 2)))
+
+
+def latest(x, y):
+    """Entries of y where x is largest, in windows."""
+    start = jnp.full((), -jnp.inf, x.dtype), jnp.zeros((), y.dtype)
+
+    def larger(a, b):
+        return jnp.maximum(a[0], b[0]), jnp.where(a[0] > b[0], a[1], b[1])
+
+    return jax.lax.reduce_window((x, y), start, larger, (2, 1), (2, 1), "VALID")
+
+
 def watched(x):
     jax.debug.callback(lambda x: None, x)
     return x
@@ -494,9 +638,9 @@ def test_every_rule_is_tested():
 
 # Other releases' names of primitives, and those only reached with typed keys or other back ends.
 NOT_MET = {
-    "approx_top_k", "cumred_reduce_window", "debug_print", "expand_dims", "random_clone",
+    "approx_top_k", "cumred_reduce_window", "debug_print", "eig", "expand_dims", "geqp3", "geqrf",
+    "hessenberg", "householder_product", "schur", "tridiagonal", "random_clone",
     "random_fold_in", "random_gamma", "random_split", "random_unwrap", "random_wrap", "random_seed",
-    "reduce_window",
     "reduce_xor", "rng_bit_generator", "rng_uniform", "scatter-sub", "scatter_add", "scatter_max",
     "scatter_min", "scatter_mul", "scatter_sub", "philox2x32", "philox4x32", "threefry2x32",
     "threefry4x32", "tile",

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import pytest
 
 from unf import WeightSpace
 from unf.testing import spaces
@@ -13,6 +14,7 @@ def space_of(entries: dict, **sizes: int) -> WeightSpace:
     return WeightSpace.from_spec({p: spec for p, (spec, _) in entries.items()}, shapes, sizes=sizes)
 
 
+FOURFOLD = "one name four times"
 ARCHITECTURES: dict[str, WeightSpace] = {
     "mlp": space_of(
         {"w0": ("a b", (2, 3)), "b0": ("b", (3,)), "w1": ("b c", (3, 2)), "b1": ("c", (2,))}
@@ -60,7 +62,8 @@ ARCHITECTURES: dict[str, WeightSpace] = {
     ),
     "rank 0": space_of({"s": ("", ()), "t": ("", ()), "v": ("a", (3,))}),
     "rank 5": space_of({"w": ("a b c a d", (2, 2, 2, 2, 2)), "v": ("c", (2,))}),
-    "one name four times": space_of({"w": ("n n n n", (2, 2, 2, 2))}),
+    "one name three times": space_of({"w": ("n n n", (2, 2, 2))}),
+    FOURFOLD: space_of({"w": ("n n n n", (2, 2, 2, 2))}),
     "heads twice": space_of({"w": ("h h.k h h.k", (2, 2, 2, 2)), "b": ("h h.k", (2, 2))}),
     "nested twice": space_of(
         {"w": ("a a.b a.b.c", (2, 2, 2)), "v": ("a a.b", (2, 2)), "s": ("a", (2,))}
@@ -69,3 +72,12 @@ ARCHITECTURES: dict[str, WeightSpace] = {
         {"w": ("h [h.l] h.l.m", (2, 2, 2)), "v": ("h", (2,))}
     ),
 }  # fmt: skip
+
+every_architecture = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.nightly] if name == FOURFOLD else [])
+        for name in ARCHITECTURES
+    ],
+)
+"""Runs a test on all of them, at night also on the one with 4,140 terms."""

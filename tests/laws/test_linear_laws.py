@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import unf
-from tests.laws.architectures import ARCHITECTURES, space_of
+from tests.laws.architectures import ARCHITECTURES, FOURFOLD, every_architecture, space_of
 from tests.laws.bruteforce import count_orbits, explicit_matrix, explicit_terms, layer_matrix
 from unf.basis import make_plan
 from unf.basis._cost import core_parameters
@@ -22,17 +22,7 @@ from unf.testing import assert_equivariant, literal_layer, random_features
 
 KEY = jax.random.key(0)
 IN, OUT = 2, 3
-FOURFOLD = "one name four times"
 LITERAL = {"mlp", "cnn 2d", "rnn", "attention, nested", "fused qkv", "stacked for a scan"}
-
-architectures = pytest.mark.parametrize("name", ARCHITECTURES)
-most_architectures = pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.nightly] if name == FOURFOLD else [])
-        for name in ARCHITECTURES
-    ],
-)
 
 
 @eqx.filter_jit
@@ -76,7 +66,7 @@ def test_equals_the_literal_layer(name, minimal):
     assert_trees_close(run(layer, x), expected)
 
 
-@architectures
+@every_architecture
 @pytest.mark.parametrize("minimal", [False, True])
 def test_equals_explicit_matrices(name, minimal):
     """For random coefficients, and therefore for all: both sides are linear in them."""
@@ -90,7 +80,7 @@ def test_equals_explicit_matrices(name, minimal):
     np.testing.assert_allclose(got, explicit_matrix(plan, coefficients), rtol=1e-10, atol=1e-10)
 
 
-@architectures
+@every_architecture
 def test_equivariant(name):
     for seed in range(3):
         assert_equivariant(
@@ -99,7 +89,7 @@ def test_equivariant(name):
         )  # fmt: skip
 
 
-@architectures
+@every_architecture
 def test_complete_and_independent(name):
     """Minimal terms are a basis of all equivariant maps, whose dimension orbits give.
 
@@ -116,7 +106,7 @@ def test_complete_and_independent(name):
         assert rank == len(terms)
 
 
-@architectures
+@every_architecture
 def test_linear(name):
     x, y = (features(ARCHITECTURES[name], seed=seed) for seed in range(2))
     combined = run(layer_on(name), jax.tree.map(lambda a, b: 2.0 * a - 3.0 * b, x, y))
@@ -124,7 +114,7 @@ def test_linear(name):
     assert_trees_close(combined, jax.tree.map(lambda a, b: 2.0 * np.array(a) - 3.0 * b, *apart))
 
 
-@most_architectures
+@every_architecture
 def test_transformations(name):
     """jit, vmap and scan give what plain calls give; reverse and forward mode agree."""
     space, layer = ARCHITECTURES[name], layer_on(name)
@@ -171,7 +161,7 @@ def _difference(layer, arguments, directions, step=1e-6):
     return (values[0] - values[1]) / (2 * step)
 
 
-@most_architectures
+@every_architecture
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_precisions(name, dtype):
     exact, x = layer_on(name), features(ARCHITECTURES[name])

@@ -194,6 +194,23 @@ def test_loading_checks_arrays_and_description(tmp_path):
         )
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"mlp_layers": 10**9}, "mlp_layers is 1000000000, but only 4 arrays are stored"),
+        ({"num_layers": 10**9}, "num_layers is 1000000000, but only 4 arrays are stored"),
+        ({"mlp_width": 10**9}, r"array .*: expected \(1000000000,\), got \(2,\)"),
+        ({"mlp_layers": 0}, "the description of the model is invalid: mlp_layers is 0"),
+    ],
+)
+def test_a_description_of_a_far_larger_model_is_refused_at_once(change, message, tmp_path):
+    file = tmp_path / "model"
+    save_model(file, StatNN(SPACE, 1, 1, key=KEY, mlp_width=2, mlp_layers=2))
+    rewrite(file, file, change_description=lambda d: {**d, "config": {**d["config"], **change}})
+    with pytest.raises(ValueError, match=message):
+        load_model(file)
+
+
 def test_mistakes_in_sizes():
     model = StatNN(SPACE, 1, 1, mlp_width=4, mlp_layers=2, key=KEY)
     with pytest.raises(

@@ -28,7 +28,7 @@ def test_laws_on_eight_devices():
         "JAX_NUM_CPU_DEVICES": "8",
         "JAX_ENABLE_X64": "1",
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-        "PYTHONPATH": str(HERE.parents[1]),
+        "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), *sys.path]),
     }
     words = [sys.executable, str(HERE / "across_devices.py")]
     run = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)

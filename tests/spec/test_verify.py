@@ -95,3 +95,132 @@ def test_shapes_have_no_values_to_permute():
     space = WeightSpace.from_spec({"w": "a b"}, shapes)
     with pytest.raises(unf.SpecError, match=r"at 'w': a shape without values[\s\S]*zeros"):
         verify(lambda p: p["w"], shapes, space, key=jax.random.key(0))
+
+
+# --- precision ------------------------------------------------------------------------------
+
+
+def in_float32(body):
+    """A network that casts to float32 and back, with an influence of `body` of about 1e-6."""
+
+    def network(params, x):
+        p, y = jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), (params, x))
+        return jnp.asarray(jnp.sum(y) + 1e-6 * jnp.sum(body(p, y) * jnp.arange(2.0)), x.dtype)
+
+    return network
+
+
+def looped(params, h):
+    return jax.lax.fori_loop(0, 2, lambda _, h: jnp.tanh(h @ params["u"]) @ params["v"], h)
+
+
+def scanned(params, h):
+    layers = jax.tree.map(lambda a: jnp.stack([a, a]), params)
+
+    def layer(h, p):
+        return jnp.tanh(h @ p["u"]) @ p["v"], jnp.float32(0)
+
+    return jax.lax.scan(layer, h, layers)[0]
+
+
+def branched(params, h):
+    return jax.lax.cond(jnp.sum(h) > 9, lambda h: h, lambda h: looped(params, h), h)
+
+
+def rounded(params, h):
+    h = jax.lax.reduce_precision(jnp.tanh(h @ params["u"]), 8, 7)
+    return jax.checkpoint(lambda h: jnp.asarray(h, jnp.bfloat16) @ params["v"])(h)
+
+
+@pytest.mark.parametrize("body", [looped, scanned, branched, rounded])
+def test_casts_inside_the_network_are_widened(body):
+    """Influences far below float32's rounding tell right from wrong, in either direction."""
+    params = {"u": jnp.zeros((2, 5)), "v": jnp.zeros((5, 2))}
+    x = jax.random.normal(KEY, (2,))
+    right = WeightSpace.from_spec({"u": "[i] h", "v": "h [i]"}, params)
+    report = verify(in_float32(body), params, right, x, key=KEY)
+    assert report.changes["h"] < 1e-14 and report.dead == () and report.tolerance < 2e-8
+    wrong = WeightSpace.from_spec({"u": "[i] h", "v": "g [i]"}, params)
+    with pytest.raises(SymmetryError, match=r"'h' changes the outputs by .*e-0[5-8]") as caught:
+        verify(in_float32(body), params, wrong, x, key=KEY)
+    assert set(caught.value.axes) == {"g", "h"}
+
+
+def test_float32_parts_that_end_in_float64():
+    def network(params, x):
+        hidden = jnp.asarray(x, jnp.float32) @ jnp.asarray(params["u"], jnp.float32)
+        return jnp.asarray(jnp.sin(1e3 * hidden), x.dtype) @ params["v"]
+
+    params = {"u": jnp.zeros((30, 50)), "v": jnp.zeros((50, 2))}
+    space = WeightSpace.from_spec({"u": "[i] h", "v": "h [o]"}, params)
+    x = jax.random.normal(KEY, (4, 30))
+    assert verify(network, params, space, x, key=KEY).changes["h"] < 1e-11
+
+
+def test_the_tolerance_is_of_the_coarsest_operation():
+    """A bit cast has no float64 form, so it runs in float32; its rounding is allowed for."""
+
+    def network(params, x):
+        bits = jax.lax.bitcast_convert_type(jnp.float32(x @ params["u"]), jnp.int32)
+        exponents = jnp.right_shift(bits, 23) & 255
+        return (x @ params["u"] * jnp.exp2(exponents - 127.0)) @ params["v"]
+
+    params = {"u": jnp.zeros((3, 4)), "v": jnp.zeros((4, 2))}
+    space = WeightSpace.from_spec({"u": "[i] h", "v": "h [o]"}, params)
+    report = verify(network, params, space, jax.random.normal(KEY, (5, 3)), key=KEY)
+    assert 1e-4 < report.tolerance < 1e-3
+
+
+def test_random_numbers_and_callbacks_are_evaluated_as_written():
+    def network(params, key):
+        noise = jax.random.normal(key, (5, 3), jnp.float32)
+        jax.debug.callback(lambda x: None, noise)
+        return jnp.tanh(noise @ jnp.float32(params["u"])) @ jnp.float32(params["v"])
+
+    params = {"u": jnp.zeros((3, 4)), "v": jnp.zeros((4, 2))}
+    space = WeightSpace.from_spec({"u": "[i] h", "v": "h [o]"}, params)
+    report = verify(network, params, space, jax.random.key(1), key=KEY)
+    assert report.changes["h"] < 1e-14 and report.tolerance < 2e-8
+
+
+# --- draws ----------------------------------------------------------------------------------
+
+
+def test_variances_that_start_at_zero_are_drawn_positive():
+    def network(params, x):
+        hidden = (x @ params["u"] - params["mean"]) * jax.lax.rsqrt(params["var"] + 1e-5)
+        return hidden @ params["v"]
+
+    params = {"u": jnp.ones((3, 4)), "mean": jnp.zeros(4), "var": jnp.zeros(4)}
+    params |= {"v": jnp.ones((4, 2))}
+    spec = {"u": "[i] h", "mean": "h", "var": "h", "v": "h [o]"}
+    x = jax.random.normal(KEY, (3,))
+    report = verify(network, params, WeightSpace.from_spec(spec, params), x, key=KEY)
+    assert report.dead == ()
+    wrong = WeightSpace.from_spec(spec | {"var": "g"}, params)
+    with pytest.raises(SymmetryError, match="'g' changes the outputs"):
+        verify(network, params, wrong, x, key=KEY)
+
+
+def test_a_leaf_is_drawn_again_until_it_has_influence():
+    """The gate is shut in half of all draws, so one draw would accept this half of the time."""
+
+    def network(params, x):
+        return x + jax.nn.relu(params["gate"]) * (params["w"] @ jnp.arange(3.0))
+
+    params = {"gate": jnp.zeros(()), "w": jnp.zeros(3)}
+    space = WeightSpace.from_spec({"gate": "", "w": "h"}, params)
+    for seed in range(6):
+        with pytest.raises(SymmetryError, match="'h' changes the outputs"):
+            verify(network, params, space, 1.0, key=jax.random.key(seed))
+
+
+def test_names_on_leaves_without_influence_are_untested():
+    def network(params, x):
+        return x @ params["w"] + 0 * jnp.sum(params["spare"] ** 2)
+
+    params = {"w": jnp.zeros((3, 2)), "spare": jnp.zeros(4)}
+    space = WeightSpace.from_spec({"w": "[i o]", "spare": "h"}, params)
+    report = verify(network, params, space, jnp.ones((2, 3)), key=KEY)
+    assert report.dead == ("spare",) and report.untested == ("h",)
+    assert "h  0.0e+00  untested" in str(report)

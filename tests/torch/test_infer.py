@@ -43,7 +43,8 @@ def test_an_lstms_four_gates_permute_together():
 def test_heads_of_attention():
     layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
     space = unf.torch.infer(layer, torch.zeros(2, 5, 4))
-    assert space.sizes == {"linear1": 8, "head": 2, "head.in_proj_bias": 2}
+    values = {"head.in_proj_bias": 2, "head.in_proj_bias_2": 2}  # of queries and keys; of values
+    assert space.sizes == {"linear1": 8, "head": 2, **values}
     assert torch.backends.mha.get_fastpath_enabled()
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from ..spec._grammar import AxisSpec, format_axes, names_in
 from ._expressions import Cat, Expr, Family, Prod, Variable, children
+from ._unread import unread_parts
 from ._values import Value
 
 MOST_REASONS = 3
@@ -17,7 +18,8 @@ class Notes:
 
     Attributes:
         axes: for each leaf's path, lines that explain its axes.
-        unused: the paths of leaves that no output depends on.
+        unused: the leaves that no output depends on, and the parts of others that nothing
+            reads: `path`, or `path[:, 7:20]`.
         left_out: arrays of the network that are no leaves, such as counters, and why.
     """
 
@@ -27,8 +29,13 @@ class Notes:
 
     def explain(self, path: str) -> list[str]:
         """The lines that explain one leaf."""
-        unused = ["unused: no output depends on it"] if path in self.unused else []
-        return [*self.axes[path], *unused]
+        lines = list(self.axes[path])
+        for part in self.unused:
+            if part == path:
+                lines.append("unused: no output depends on it")
+            elif part.startswith(f"{path}["):
+                lines.append(f"unused: nothing reads {part}")
+        return lines
 
 
 def make_notes(
@@ -36,11 +43,12 @@ def make_notes(
     parameters: Sequence[Value],
     written: Sequence[Sequence[AxisSpec]],
     used: int,
+    unread: set[Variable],
 ) -> Notes:
     """Notes on every leaf: what tied, split or fixed each axis, with source lines.
 
     `written` are the leaves' axes in the specification, `used` is a bit mask of the
-    parameters that outputs depend on.
+    parameters that outputs depend on, `unread` are the variables that nothing reads.
     """
     incoming: Incoming = {}
     for value in parameters:
@@ -55,7 +63,14 @@ def make_notes(
             lines.append(f"axis {i}, {format_axes((axis,))}, {expr.size} long")
             lines.extend(f"  {reason}" for reason in dict.fromkeys(_reasons(expr, axis, incoming)))
         axes[path] = tuple(lines)
-    return Notes(axes, tuple(path for i, path in enumerate(paths) if not used >> i & 1))
+    unused = []
+    for i, (path, value) in enumerate(zip(paths, parameters, strict=True)):
+        if not used >> i & 1:
+            unused.append(path)
+            continue
+        for dimension, start, stop in unread_parts(value, unread):
+            unused.append(f"{path}[{':, ' * dimension}{start}:{stop}]")
+    return Notes(axes, tuple(unused))
 
 
 def _history(expr: Expr) -> Iterator[Variable]:

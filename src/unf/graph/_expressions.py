@@ -40,6 +40,7 @@ class Variable:
         label: the name of an input's or output's axis.
         touched: whether an operation has used more of it than its place in one array. Only
             an axis that no operation has touched may still differ from layer to layer.
+        layered: whether it is the axis of one of several layers that are stacked in an array.
         mixed: whether its entries are those of another axis, moved or mixed. It is fixed, and
             nothing may be nested in it: its index i is not index i of the original axis,
             though unification may make the two one.
@@ -47,14 +48,15 @@ class Variable:
     """
 
     __slots__ = (
-        "fixed", "label", "link", "mixed", "origin", "reason", "size", "touched", "weight",
+        "fixed", "label", "layered", "link", "mixed", "origin", "reason", "size", "touched",
+        "weight",
     )  # fmt: skip
 
     def __init__(self, size: int, origin: str = "", fixed: Reason | None = None):
         self.size, self.origin, self.fixed = size, origin, fixed
         self.link: Expr | None = None
         self.reason: Reason | None = None
-        self.touched = self.mixed = False
+        self.touched = self.mixed = self.layered = False
         self.label: str | None = None
         self.weight = 1
 

@@ -4,7 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.extend.core as jex
 import jax.numpy as jnp
+from jax.interpreters.partial_eval import dce_jaxpr
 from jaxtyping import PyTree
 
 from ..spec import Leaf, SpecError, WeightSpace
@@ -17,6 +19,7 @@ from ._expressions import Expr, Reason, Variable, new_axis
 from ._interpreter import Interpreter
 from ._result import to_axes
 from ._unification import unify
+from ._unread import find_unread
 from ._values import Value
 
 
@@ -79,24 +82,29 @@ def infer(
     _constrain_outputs(results, out_shapes, outputs, named, leaves, parameters)
     if warn:
         interpreter.warn(paths)
-    values = [value.exprs for value in [*operands, *interpreter.values]]
-    of_leaves = [(path, value.axes) for path, value in zip(paths, parameters, strict=True)]
-    written, sizes = to_axes(of_leaves, values)
     used = 0
     for result in results:
         used |= result.sources
+        result.is_read = True
+    unread = find_unread(parameters, interpreter.values)
+    values = [value.exprs for value in [*operands, *interpreter.values]]
+    of_leaves = [(path, value.axes) for path, value in zip(paths, parameters, strict=True)]
+    written, sizes = to_axes(of_leaves, values, unread)
     return WeightSpace.from_leaves(
         treedef,
         tuple(Leaf(p, axes, shape) for (p, shape), axes in zip(leaves, written, strict=True)),
         sizes,
-        make_notes(paths, parameters, written, used),
+        make_notes(paths, parameters, written, used, unread),
     )
 
 
 def _trace(fn: Callable[..., PyTree], params: PyTree, args: tuple) -> tuple[Any, PyTree]:
-    """The jaxpr and the shapes of the outputs."""
+    """The jaxpr without equations that no output needs, and the shapes of the outputs."""
     try:
-        return jax.make_jaxpr(fn, return_shape=True)(params, *args)
+        closed, shapes = jax.make_jaxpr(fn, return_shape=True)(params, *args)
+        needed = [True] * len(closed.jaxpr.outvars)
+        live, _ = dce_jaxpr(closed.jaxpr, needed, instantiate=True)
+        return jex.ClosedJaxpr(live, closed.consts), shapes
     except jax.errors.ConcretizationTypeError as error:
         flat, _ = jax.tree_util.tree_flatten_with_path(params)
         flags = [(path, x) for path, x in flat if isinstance(x, bool | int | float | complex)]
@@ -122,7 +130,7 @@ def _trace(fn: Callable[..., PyTree], params: PyTree, args: tuple) -> tuple[Any,
 def _parameter(index: int, path: str, shape: Sequence[int]) -> Value:
     axes = [new_axis(size, f"{path} axis {i}") for i, size in enumerate(shape)]
     value = Value.of(axes, is_parameter=True)
-    value.sources = 1 << index
+    value.sources, value.is_view = 1 << index, True
     return value
 
 

@@ -10,17 +10,11 @@ import jax
 import jax.extend.core as jex
 import numpy as np
 
+from .._jaxprs import inlined_body
 from ._expressions import Reason, Uniform, variables
 from ._registry import RULES, STACKABLE, Equation, fix_everything, fixed_axes
+from ._unread import note_reading
 from ._values import CONSTANT, Constant, Value, settle
-
-INLINED = {
-    "jit", "pjit", "closed_call", "core_call", "call", "custom_jvp_call", "custom_vjp_call",
-    "custom_vjp_call_jaxpr", "remat", "remat2", "checkpoint", "xla_call", "custom_lin",
-    "eval_jaxpr", "composite", "custom_vmap_call",
-}  # fmt: skip
-"""Operations that only wrap another jaxpr, under one of the names `BODIES`."""
-BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr", "call")
 
 
 class UnknownOperation(UserWarning):
@@ -58,11 +52,10 @@ class Interpreter:
         return [read(var) for var in jaxpr.outvars]
 
     def _equation(self, eqn: Any, operands: list[Value]) -> list[Value]:
+        body = inlined_body(eqn)
+        if body is not None:
+            return self.run(body, operands)
         name = eqn.primitive.name
-        if name in INLINED:
-            body = next((eqn.params[key] for key in BODIES if key in eqn.params), None)
-            if body is not None:
-                return self.run(body, operands)
         equation = Equation(
             name,
             eqn.params,
@@ -74,7 +67,7 @@ class Interpreter:
         if all(isinstance(x, Constant) for x in operands) and not eqn.effects:
             return self._constants(eqn, equation, operands)
         results = [
-            Value(x.segments, x.is_parameter) if any(x is y for y in operands) else x
+            x.copy() if any(x is y for y in operands) else x
             for x in self._apply(equation, operands)
         ]
         sources = 0
@@ -82,6 +75,7 @@ class Interpreter:
             sources |= x.sources
         for x in results:
             x.sources |= sources
+        note_reading(name, operands, results)
         self.values.extend(results)
         return results
 
@@ -89,7 +83,11 @@ class Interpreter:
         if equation.out_shapes and all(0 in shape for shape in equation.out_shapes):
             return [Value.of([Uniform(n) for n in shape]) for shape in equation.out_shapes]
         if equation.primitive not in STACKABLE:
-            operands = [settle(x, equation.reason) for x in operands]
+            settled = [settle(x, equation.reason) for x in operands]
+            self.values.extend(
+                new for new, x in zip(settled, operands, strict=True) if new is not x
+            )
+            operands = settled
         results = _by_rule(equation, operands)
         if results is None:
             self._report_unknown(equation, operands)

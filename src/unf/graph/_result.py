@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 
 from ..spec._grammar import AxisSpec, Concat, Name, Number, Product, names_in
 from ._expressions import (
@@ -43,16 +44,19 @@ _LABELS = ("in", "out")
 
 
 def to_axes(
-    leaves: Sequence[tuple[str, Sequence[Expr]]], values: Sequence[Sequence[Expr]]
+    leaves: Sequence[tuple[str, Sequence[Expr]]],
+    values: Sequence[Sequence[Expr]],
+    unread: set[Variable],
 ) -> tuple[list[tuple[AxisSpec, ...]], dict[str, int]]:
     """The axes of each leaf as a specification writes them, and the size of every name.
 
     `leaves` are paths and expressions of parameters, `values` the expressions of every value
-    in the computation, which decide what is nested.
+    in the computation, which decide what is nested. `unread` variables are nested in nothing:
+    they would be in any axis beside them, which says nothing about the network.
     """
     _separate_families([exprs for _, exprs in leaves])
     rows = [[_push_down(expr) for expr in exprs] for _, exprs in leaves]
-    writer = _Writer([path for path, _ in leaves], rows, values)
+    writer = _Writer([path for path, _ in leaves], rows, values, unread)
     axes = [tuple(writer.axis(expr) for expr in row) for row in rows]
     used = {name.path for row in axes for axis in row for name in names_in(axis)}
     return axes, {name: size for name, size in writer.sizes.items() if name in used}
@@ -128,6 +132,7 @@ class _Writer:
         paths: Sequence[str],
         rows: Sequence[Sequence[Expr]],
         values: Sequence[Sequence[Expr]],
+        unread: set[Variable],
     ):
         self.uses: dict[Variable, list[tuple[str, int, int]]] = {}
         for path, row in zip(paths, rows, strict=True):
@@ -144,7 +149,7 @@ class _Writer:
         found = {
             child: parent
             for child, parent in find_parents([*rows, *values]).items()
-            if child in self.uses and parent in self.uses
+            if child in self.uses and parent in self.uses and child not in unread
         }
         self.parents = {a: p for a, p in found.items() if a not in self.leader}
         for members, family in families.items():
@@ -179,7 +184,19 @@ class _Writer:
             part = self.axis(expr.parts[0])
             factors = part.factors if isinstance(part, Product) else (part,)
             return Product((Number(len(expr.parts)), *factors))
-        return Concat(tuple(self.axis(part) for part in expr.parts))
+        return Concat(tuple(self._joined(expr.parts)))
+
+    def _joined(self, parts: Sequence[Expr]) -> Iterator[AxisSpec]:
+        """The parts of a concatenation; neighboring fixed ones are one fixed part."""
+        holders = set(self.parents.values())
+        for fixed, group in groupby(
+            parts, lambda e: is_fixed(e) and not holders.intersection(variables(e))
+        ):
+            run = list(group)
+            if fixed and len(run) > 1:
+                yield Number(sum(part.size for part in run))
+            else:
+                yield from map(self.axis, run)
 
     def _name(self, v: Variable) -> AxisSpec:
         v = self.leader.get(v, v)

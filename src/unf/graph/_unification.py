@@ -16,6 +16,7 @@ from ._expressions import (
     concat,
     fix,
     fixed_axis,
+    is_fixed,
     new_axis,
     product,
     rebuild,
@@ -47,6 +48,8 @@ def unify(a: Expr, b: Expr, reason: Reason, cuts: int = 0) -> Expr:
     if isinstance(a, Family) or isinstance(b, Family):
         return _unify_families(a, b, reason)
     if isinstance(a, Cat) or isinstance(b, Cat):
+        if is_fixed(a) and is_fixed(b):  # nothing permutes, so nothing needs common ends
+            return a
         if cuts > MOST_CUTS:
             return fixed_axis(a.size, reason, a, b)
         ends = sorted({*_ends(a), *_ends(b)})
@@ -65,27 +68,37 @@ def _link(a: Variable, b: Variable, reason: Reason) -> Variable:
     b.fixed = b.fixed or a.fixed
     b.label = b.label or a.label
     b.mixed = b.mixed or a.mixed
+    b.layered = b.layered or a.layered
     return b
 
 
 def _bind(a: Variable, structure: Expr, reason: Reason) -> Expr:
     structure = _with_variables(structure)
-    if isinstance(structure, Family) and any(x is a for x in variables(structure)):
+    if isinstance(structure, Family) and (a.touched or any(x is a for x in variables(structure))):
+        # Elsewhere it may lack the axis that counts the layers: one permutation for all.
         return unify(a, collapse(structure, reason), reason)
     a.link, a.reason = structure, reason
     for variable in variables(structure):
         variable.touched = True
         variable.mixed = variable.mixed or a.mixed
+        variable.layered = variable.layered or a.layered
     if a.fixed is not None:
         fix(structure, a.fixed)
     return structure
 
 
 def _with_variables(expr: Expr) -> Expr:
-    """The expression with a new variable for each uniform part, as a parameter may have."""
+    """The expression with a new variable for each uniform part, as a parameter may have.
+
+    `(a + b) uniform` is `(a uniform) + (b uniform)`, with a variable for each.
+    """
     expr = resolve(expr)
     if isinstance(expr, Uniform):
         return new_axis(expr.size)
+    if isinstance(expr, Prod):
+        first, *rest = map(resolve, expr.factors)
+        if isinstance(first, Cat) and any(isinstance(factor, Uniform) for factor in rest):
+            return concat([_with_variables(product([part, *rest])) for part in first.parts])
     return rebuild(expr, [_with_variables(child) for child in children(expr)])
 
 
@@ -112,13 +125,19 @@ def unify_all(exprs: Sequence[Expr], reason: Reason) -> Expr:
 
 
 def _unify_products(a: Prod, b: Prod, reason: Reason) -> Expr:
-    """Match factors from the right, splitting the larger where sizes divide."""
+    """Match factors from the right, splitting the larger where sizes divide.
+
+    A concatenation matches several factors at once if they fit, since only its parts need to
+    split then, each on its own.
+    """
     left, right = list(a.factors), list(b.factors)
     joined: list[Expr] = []
     while left and right:
         x, y = resolve(left.pop()), resolve(right.pop())
         if x.size < y.size:
             x, y, left, right = y, x, right, left
+        while isinstance(x, Cat) and right and x.size % (y.size * right[-1].size) == 0:
+            y = product([right.pop(), y])
         if x.size % y.size:
             return fixed_axis(a.size, reason, x, y, *left, *right, *joined)
         if x.size > y.size:
@@ -155,11 +174,34 @@ def split(expr: Expr, outer: int, reason: Reason) -> tuple[Expr, Expr]:
     return found
 
 
+def outer_factor(expr: Expr, outer: int, reason: Reason) -> Expr:
+    """The first factor, of `outer` elements, of an axis whose second factor is reduced.
+
+    As `split`, except that the parts of a concatenation keep second factors of their own.
+    """
+    expr = resolve(expr)
+    inner = expr.size // outer
+    if isinstance(expr, Cat) and outer > 1 and all(part.size % inner == 0 for part in expr.parts):
+        return concat([outer_factor(p, p.size // inner, reason) for p in expr.parts])
+    if isinstance(expr, Prod):
+        kept, left = [], outer
+        for factor in expr.factors:
+            if left % factor.size:
+                break
+            kept.append(factor)
+            left //= factor.size
+        else:
+            return expr
+        if factor.size % left == 0:
+            return product([*kept, outer_factor(factor, left, reason)])
+    return split(expr, outer, reason)[0]
+
+
 def _part(whole: Variable, size: int) -> Expr:
     """A factor or part of an axis, fixed or mixed if the axis is."""
     part = new_axis(size, fixed=whole.fixed)
     if isinstance(part, Variable):
-        part.mixed = whole.mixed
+        part.mixed, part.layered = whole.mixed, whole.layered
     return part
 
 

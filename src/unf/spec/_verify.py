@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +10,14 @@ import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
 from ._errors import SpecError, SymmetryError
+from ._float64 import Widened, widen
 from ._grammar import base_name
 from ._group import permute_leaf
 from ._space import WeightSpace, check_is_space
 from ._tree import format_path, returned_leaves
+
+MOST_DRAWS = 8
+"""How often weights are drawn until every leaf has shown its influence."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +27,16 @@ class SymmetryReport:
     Attributes:
         changes: for each name, the largest relative change.
         tolerance: the largest change that counts as none.
-        dead: the paths of leaves that do not influence the outputs, such as the bias of keys
-            under a softmax.
+        dead: the paths of leaves whose influence on the outputs no draw has shown, such as the
+            bias of keys under a softmax.
+        untested: the names that occur only in dead leaves, for which a change of zero says
+            nothing.
     """
 
     changes: dict[str, float]
     tolerance: float
     dead: tuple[str, ...] = ()
+    untested: tuple[str, ...] = ()
 
     @property
     def broken(self) -> tuple[str, ...]:
@@ -38,10 +45,12 @@ class SymmetryReport:
 
     def __str__(self) -> str:
         width = max(map(len, self.changes), default=0)
+        verdict = dict.fromkeys(self.untested, "untested") | dict.fromkeys(
+            self.broken, "changes the output"
+        )
         rows = [
-            f"  {name:<{width}}  {change:.1e}  {'changes the output' if bad else 'ok'}"
+            f"  {name:<{width}}  {change:.1e}  {verdict.get(name, 'ok')}"
             for name, change in self.changes.items()
-            for bad in [name in self.broken]
         ]
         if self.dead:
             rows.append(f"no influence on the outputs: {', '.join(self.dead)}")
@@ -60,9 +69,10 @@ def verify(
 
     Each name is permuted alone, with a cycle and with a transposition, which together
     generate all its permutations; a nested name in only some of its rows. Arithmetic is in
-    float64 where `fn` allows it, and the tolerance is the square root of the outputs'
-    precision. Outputs that are new versions of leaves (batch statistics, gradients) must
-    permute as these leaves do.
+    float64, also where `fn` casts to a lower precision; the tolerance is the square root of the
+    coarsest precision on the way, 1.5e-8 unless an operation exists in float32 only. Outputs
+    that are new versions of leaves (batch statistics, gradients) must permute as these leaves
+    do. A leaf is drawn anew, up to eight times, until it influences the outputs.
 
     Args:
         fn: a function of the parameters and inputs that returns any pytree of arrays.
@@ -71,7 +81,8 @@ def verify(
         *inputs: further arguments of `fn`, which are not permuted.
         key: draws weights and rows.
         randomize: give every leaf random values first, since initial zeros and ones hide
-            errors. Leaves that are positive throughout (scales, variances) stay positive.
+            errors. Leaves that are nowhere negative (scales, variances) are drawn positive;
+            leaves of zeros only if the outputs are not finite otherwise.
 
     Returns:
         The report, if no permutation changes the outputs.
@@ -88,125 +99,160 @@ def verify(
                 path=leaf.path,
                 remedy="pass arrays; zeros are enough, since verify draws random values",
             )
-    with jax.enable_x64(True):
-        params, inputs = _widen_if_possible(fn, params, inputs)
-        return compare(jax.jit(fn), params, space, inputs, key, randomize)
+    return compare(_widened(fn, params, inputs), params, space, inputs, key, randomize)
+
+
+class Runner(Protocol):
+    """A network that computes in float64, and the largest change of its outputs that is none."""
+
+    @property
+    def tolerance(self) -> float:
+        """The largest change."""
+        ...
+
+    def __call__(self, params: PyTree, *inputs: Any) -> PyTree:
+        """The network's outputs."""
+        ...
 
 
 def compare(
-    run: Callable[..., PyTree],
+    run: Runner,
     params: PyTree,
     space: WeightSpace,
     inputs: tuple,
     key: PRNGKeyArray,
     randomize: bool,
 ) -> SymmetryReport:
-    """Run a network with NumPy arrays as weights, permuted and not; see `verify`."""
-    weights_key, rows_key = jax.random.split(key)
-    if randomize:
-        params = _randomize(params, weights_key)
-    reference, returned = _reference(run, params, space, inputs)
-    changes = {}
-    for name in space.sizes:
-        changes[name] = 0.0
-        for element in _generators(space.index_shapes[name], rows_key):
-            moved = {name: element}
-            found = jax.tree.leaves(run(space.permute(params, moved), *inputs))
-            expected = [
-                y if leaf is None else permute_leaf(space.layouts[leaf], y, moved)
-                for y, leaf in zip(reference, returned, strict=True)
-            ]
-            changes[name] = max(changes[name], _relative_change(found, expected))
-    kinds = [y.dtype for y in reference if np.issubdtype(y.dtype, np.inexact)]
-    tolerance = max((float(np.sqrt(jnp.finfo(kind).eps)) for kind in kinds), default=0.0)
-    dead = []
-    leaves = jax.tree.leaves(params)
-    others = jax.tree.leaves(_randomize(params, rows_key)) if randomize else []
-    for i, new in enumerate(others):
-        if jnp.issubdtype(new.dtype, jnp.floating):
-            changed = space.unflatten([*leaves[:i], new, *leaves[i + 1 :]])
-            if _relative_change(jax.tree.leaves(run(changed, *inputs)), reference) <= tolerance:
-                dead.append(space.leaves[i].path)
-    report = SymmetryReport(changes, tolerance, tuple(dead))
+    """Permute each name, with further draws for those on leaves whose influence is not shown."""
+    changes = dict.fromkeys(space.sizes, 0.0)
+    silent = list(range(len(space.leaves)))
+    for number in range(MOST_DRAWS):
+        rng = np.random.default_rng([*np.asarray(jax.random.key_data(key)).ravel(), number])
+        trial = _Trial(run, params, space, inputs, rng if randomize else None)
+        before, silent = silent, [i for i in silent if randomize and trial.is_silent(i, rng)]
+        names = _names_on(space, set(before) - set(silent)) if number else list(space.sizes)
+        for name in names:
+            for element in _generators(space.index_shapes[name], rng):
+                changes[name] = max(changes[name], trial.change({name: element}))
+        if not silent:
+            break
+    tested = _names_on(space, set(range(len(space.leaves))) - set(silent))
+    report = SymmetryReport(
+        changes,
+        run.tolerance,
+        tuple(space.leaves[i].path for i in silent),
+        tuple(name for name in space.sizes if name not in tested),
+    )
     if report.broken:
         raise SymmetryError(_describe(space, report), axes=report.broken)
     return report
 
 
-def _reference(
-    run: Callable[..., PyTree], params: PyTree, space: WeightSpace, inputs: tuple
-) -> tuple[list[np.ndarray], list[int | None]]:
-    """The outputs before any permutation, and for each the leaf that it is a new version of."""
+def _widened(fn: Callable[..., PyTree], params: PyTree, inputs: tuple) -> Widened:
     try:
-        outputs, _ = jax.tree_util.tree_flatten_with_path(run(params, *inputs))
+        return Widened(fn, params, inputs)
     except TypeError as error:
         error.add_note(
             f"unf.verify called fn(params, *inputs) with {len(inputs)} inputs, of shapes "
             f"{[jax.tree.map(jnp.shape, x) for x in inputs]}; does the network take these?"
         )
         raise
-    reference = [np.asarray(y) for _, y in outputs]
-    if not all(np.all(np.isfinite(y)) for y in reference):
-        raise ValueError(
-            "the outputs are not finite, so they cannot be compared. Pass weights with which the "
-            "network works, and randomize=False."
-        )
-    shapes = [(leaf.path, leaf.shape) for leaf in space.leaves]
-    return reference, returned_leaves([(format_path(p), y.shape) for p, y in outputs], shapes)
 
 
-def _widen_if_possible(fn: Callable[..., PyTree], params: PyTree, inputs: tuple) -> tuple:
-    """Parameters and inputs in float64, or unchanged if the function insists on its types.
+def _names_on(space: WeightSpace, leaves: set[int]) -> list[str]:
+    """The names that occur in some leaves, in the order of the space."""
+    blocks = [block for block in space.blocks if block.leaf in leaves]
+    found = {base_name(label.name) for block in blocks for label in block.labels}
+    return [name for name in space.sizes if name in found]
 
-    They become NumPy arrays, so that drawing and permuting them compiles nothing.
+
+class _Trial:
+    """The network with one draw of its weights, or with the weights given if `rng` is None.
+
+    A leaf that is zero throughout may be a weight or a variance, so it is drawn with both
+    signs, and as a positive leaf if that gives no finite outputs.
     """
-    wide = jax.tree.map(_widen, (params, inputs))
-    try:
-        jax.eval_shape(fn, wide[0], *wide[1])
-    except TypeError:
-        return jax.tree.map(_as_numpy, (params, inputs))
-    return wide
+
+    def __init__(
+        self,
+        run: Runner,
+        params: PyTree,
+        space: WeightSpace,
+        inputs: tuple,
+        rng: np.random.Generator | None,
+    ):
+        self.run, self.space, self.inputs = run, space, inputs
+        given = [widen(x) for x in jax.tree.leaves(params)]
+        for zero_scale in (None, 1.0):
+            self.scales = [_positive_scale(x, zero_scale) for x in given]
+            self.leaves = given if rng is None else self._draw(given, rng)
+            outputs, _ = jax.tree_util.tree_flatten_with_path(self._outputs(self.leaves))
+            self.reference = [np.asarray(y) for _, y in outputs]
+            if all(np.all(np.isfinite(y)) for y in self.reference):
+                break
+        else:
+            raise ValueError(
+                "the outputs are not finite, so they cannot be compared. Pass weights with which "
+                "the network works, and randomize=False."
+            )
+        shapes = [(leaf.path, leaf.shape) for leaf in space.leaves]
+        named = [(format_path(path), np.shape(y)) for path, y in outputs]
+        self.returned = returned_leaves(named, shapes)
+
+    def change(self, element: dict[str, np.ndarray]) -> float:
+        """How much a permutation changes the outputs; new versions of leaves permute with it."""
+        permuted = [
+            permute_leaf(layout, x, element)
+            for layout, x in zip(self.space.layouts, self.leaves, strict=True)
+        ]
+        expected = [
+            y if leaf is None else permute_leaf(self.space.layouts[leaf], y, element)
+            for y, leaf in zip(self.reference, self.returned, strict=True)
+        ]
+        return _relative_change(jax.tree.leaves(self._outputs(permuted)), expected)
+
+    def is_silent(self, i: int, rng: np.random.Generator) -> bool:
+        """Whether the outputs stay the same with another draw of one leaf."""
+        if not jnp.issubdtype(self.leaves[i].dtype, jnp.floating):
+            return False
+        other = _draw(self.leaves[i], self.scales[i], rng)
+        outputs = self._outputs([*self.leaves[:i], other, *self.leaves[i + 1 :]])
+        return _relative_change(jax.tree.leaves(outputs), self.reference) <= self.run.tolerance
+
+    def _draw(self, given: list[Any], rng: np.random.Generator) -> list[Any]:
+        return [_draw(x, scale, rng) for x, scale in zip(given, self.scales, strict=True)]
+
+    def _outputs(self, leaves: list[Any]) -> PyTree:
+        return self.run(self.space.unflatten(leaves), *self.inputs)
 
 
-def _widen(x: Any) -> Any:
-    x = _as_numpy(x)
-    return x.astype(np.float64) if jnp.issubdtype(x.dtype, jnp.floating) else x
+def _positive_scale(x: Any, of_zeros: float | None) -> Any:
+    """The typical size of each entry of a leaf that is nowhere negative, else None."""
+    if not jnp.issubdtype(x.dtype, jnp.floating) or not x.size or np.any(x < 0):
+        return None
+    if not np.any(x):
+        return of_zeros
+    return np.where(x > 0, x, np.mean(x))
 
 
-def _as_numpy(x: Any) -> Any:
-    """The array in NumPy, unless NumPy does not know its type, such as a random key's."""
-    extended = jnp.issubdtype(getattr(x, "dtype", np.int64), jax.dtypes.extended)
-    return x if extended else np.asarray(x)
-
-
-def _rng(key: PRNGKeyArray) -> np.random.Generator:
-    """NumPy's generator: a network has too many shapes to compile a draw for each."""
-    return np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
-
-
-def _randomize(params: PyTree, key: PRNGKeyArray) -> PyTree:
-    rng = _rng(key)
-    return jax.tree.map(lambda leaf: _draw(leaf, rng), params)
-
-
-def _draw(leaf: Any, rng: np.random.Generator) -> Any:
-    if not jnp.issubdtype(leaf.dtype, jnp.floating):
-        return leaf
-    if leaf.size and bool(np.all(leaf > 0)):
-        return (leaf * rng.uniform(0.5, 1.5, leaf.shape)).astype(leaf.dtype)
+def _draw(x: Any, positive_scale: Any, rng: np.random.Generator) -> Any:
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return x
+    if positive_scale is not None:
+        return positive_scale * rng.uniform(0.5, 1.5, x.shape)
     # Weak weights make weak evidence: at least the usual initial scale.
-    scale = max(float(np.std(leaf)), max(leaf.shape[:-1], default=1) ** -0.5)
-    return (scale * rng.normal(size=leaf.shape)).astype(leaf.dtype)
+    scale = max(float(np.std(x)), max(x.shape[:-1], default=1) ** -0.5)
+    return scale * rng.normal(size=x.shape)
 
 
-def _generators(shape: tuple[int, ...], key: PRNGKeyArray) -> Iterator[np.ndarray]:
+def _generators(shape: tuple[int, ...], rng: np.random.Generator) -> Iterator[np.ndarray]:
     """A cycle and a transposition; of a nested name, in some rows but not all."""
     if shape[-1] == 1:
         return
     identity = np.broadcast_to(np.arange(shape[-1]), shape)
     cycle, transposition = np.roll(identity, 1, axis=-1), identity.copy()
     transposition[..., :2] = [1, 0]
-    rows = _rng(key).random((*shape[:-1], 1)) < 0.5
+    rows = rng.random((*shape[:-1], 1)) < 0.5
     if rows.size > 1:
         rows.flat[:2] = [True, False]
     else:

@@ -1,5 +1,6 @@
 """`verify`: checking a weight space by running the module in PyTorch itself."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -62,14 +63,27 @@ def verify(
     constants = {name: _widen(x) for name, x in weights.items() if name not in arrays}
     args, options = with_tensors((inputs, kwargs), [_widen(x) for x in tensors((inputs, kwargs))])
 
-    def run(params: dict[str, np.ndarray]) -> list[np.ndarray]:
+    run = _Runner(module, constants, args, options)
+    return compare(run, arrays, space, (), key, randomize)
+
+
+@dataclass(frozen=True)
+class _Runner:
+    """The module with the weights given, run in PyTorch."""
+
+    module: nn.Module
+    constants: dict[str, Tensor]
+    args: tuple
+    kwargs: dict[str, Any]
+    tolerance: float = float(np.sqrt(np.finfo(np.float64).eps))
+
+    def __call__(self, params: dict[str, np.ndarray], *_: Any) -> list[np.ndarray]:
         states = {name: torch.from_numpy(np.array(x)) for name, x in params.items()}
         with torch.random.fork_rng(devices=[]), _Wide():
             torch.manual_seed(0)
-            outputs = call(module, {**constants, **states}, args, options, _widen)
+            weights = {**self.constants, **states}
+            outputs = call(self.module, weights, self.args, self.kwargs, _widen)
         return [to_numpy(x) for x in outputs]
-
-    return compare(run, arrays, space, (), key, randomize)
 
 
 def _weight(weights: dict[str, Tensor], name: str) -> np.ndarray:

@@ -1,6 +1,6 @@
 """The table of networks whose specification must be found."""
 
-from . import attention, convolution, deep, dense, recurrent, second
+from . import attention, convolution, deep, dense, recurrent, second, third_party
 from ._case import NETWORKS, Network, fill, inferred
 
 __all__ = [
@@ -14,4 +14,5 @@ __all__ = [
     "inferred",
     "recurrent",
     "second",
+    "third_party",
 ]

@@ -29,7 +29,7 @@ class Jobs:
     def __init__(self, folder: Path):
         self.folder = folder
         self.environment = {
-            **{k: v for k, v in os.environ.items() if k not in ("UNF_DATA", "XLA_FLAGS")},
+            **{k: v for k, v in os.environ.items() if k != "UNF_DATA"},
             "JAX_COMPILATION_CACHE_DIR": str(Path(__file__).parents[3] / ".jax_cache"),
             "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",

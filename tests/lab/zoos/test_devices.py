@@ -36,7 +36,7 @@ def results(tmp_path_factory):
             **os.environ,
             "JAX_NUM_CPU_DEVICES": str(devices),
             "JAX_COMPILATION_CACHE_DIR": str(cache),
-            "PYTHONPATH": str(Path(__file__).parents[3]),
+            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[3]), *sys.path]),
         }
         folder = tmp_path_factory.mktemp(f"devices{devices}")
         words = [sys.executable, "-c", SCRIPT, str(devices), str(folder)]

@@ -1,3 +1,3 @@
 """One module for each kind of primitive; importing this package registers their rules."""
 
-from . import arithmetic, control, indexing, ordering, shape  # noqa: F401
+from . import arithmetic, control, indexing, linear_algebra, ordering, shape  # noqa: F401

@@ -3,7 +3,7 @@
 from .._expressions import Expr, Reason, Uniform, fixed_axis, product, resolve
 from .._registry import Equation, register_rule
 from .._unification import split, unify
-from .._values import Segment, Value, settle, unify_axes
+from .._values import Value, combine_axes, settle_together
 
 UNARY = """
 abs acos acosh asin asinh atan atanh bessel_i0e bessel_i1e bitcast_convert_type cbrt ceil clz conj
@@ -24,45 +24,23 @@ select_n shift_left shift_right_arithmetic shift_right_logical sub xor zeta
 @register_rule(*UNARY, stackable=True)
 def pass_through(equation: Equation, *operands: Value) -> list[Value]:
     """f(x)_i has the axes of x."""
-    return [Value(x.segments, x.is_parameter) for x in operands]
+    return [x.copy() for x in operands]
 
 
 @register_rule(*SEVERAL, stackable=True)
 def combine(equation: Equation, *values: Value) -> Value:
     """f(x, y)_i: axes of equal size permute together; scalars and axes of size one broadcast."""
-    operands = list(values)
-    arrays = [x for x in operands if x.ndim]
-    is_parameter = sum(x.is_parameter for x in arrays) == len(arrays) == 1
+    arrays = [x for x in values if x.ndim]
     varying = [x for x in arrays if not _is_uniform(x)]
     if any(x is not varying[0] for x in varying):
-        # One may lack the axis that counts the other's layers: one permutation for all.
-        varying = operands = [settle(x, equation.reason) for x in varying]
-    shape = equation.out_shapes[0]
-    if varying and all(_sizes(x) == _sizes(varying[0]) for x in varying):
-        if varying[0].shape == shape:
-            return Value(_unify_segments(varying, equation), is_parameter)
-    axes = unify_axes(operands, equation.reason)
-    return Value.of(
-        [e if e.size == n else Uniform(n) for e, n in zip(axes, shape, strict=True)], is_parameter
-    )
+        varying = settle_together(varying, equation.reason)
+    result = combine_axes(varying, equation.out_shapes[0], equation.reason)
+    result.is_parameter = sum(x.is_parameter for x in arrays) == len(arrays) == 1
+    return result
 
 
 def _is_uniform(value: Value) -> bool:
     return all(isinstance(resolve(expr), Uniform) for expr in value.exprs)
-
-
-def _sizes(value: Value) -> list[tuple[int, ...]]:
-    return [segment.sizes for segment in value.segments]
-
-
-def _unify_segments(values: list[Value], equation: Equation) -> list[Segment]:
-    """Unify without splitting what a reshape left unsplit."""
-    joined = list(values[0].segments)
-    for value in values[1:]:
-        for i, segment in enumerate(value.segments):
-            expr = unify(joined[i].expr, segment.expr, equation.reason)
-            joined[i] = Segment(expr, segment.sizes, segment.reason)
-    return joined
 
 
 @register_rule("dot_general")

@@ -5,21 +5,21 @@ from typing import Any
 
 import jax.extend.core as jex
 
-from .._expressions import Expr, Reason, Uniform, children, fix, fixed_axis, resolve
+from .._expressions import Expr, Reason, Uniform, Variable, children, fix, fixed_axis, resolve
 from .._registry import Equation, register_rule
 from .._unification import unify
-from .._values import Value, settle, unify_axes
+from .._values import Value, settle, stack_layers, unify_axes
 from .indexing import is_stacked, take
 
 
-@register_rule("cond")
+@register_rule("cond", stackable=True)
 def cond(equation: Equation, index: Value, *operands: Value) -> list[Value]:
     """Whichever branch runs, its results have the same axes."""
     branches = [equation.run(branch, operands) for branch in equation.params["branches"]]
     return [_join(list(results), equation.reason) for results in zip(*branches, strict=True)]
 
 
-@register_rule("while")
+@register_rule("while", stackable=True)
 def while_(equation: Equation, *operands: Value) -> list[Value]:
     """The carry of each iteration has the axes of the initial one."""
     params = equation.params
@@ -94,8 +94,10 @@ def _layer_by_layer(
         carry = results[: len(carry)]
     for x in scanned:  # all are fixed, and get one name
         unify(scanned[0].axes[0], x.axes[0], order)
-    stacked = [_join(list(rows), reason) for rows in zip(*collected, strict=True)]
-    return [*carry, *[Value.of([fixed_axis(length, order), *y.axes]) for y in stacked]]
+    index = resolve(scanned[0].axes[0])
+    assert isinstance(index, Variable)
+    by_position = collected[::-1] if params["reverse"] else collected
+    return [*carry, *[stack_layers(rows, index, reason) for rows in zip(*by_position, strict=True)]]
 
 
 def _until_stable(
@@ -103,7 +105,8 @@ def _until_stable(
 ) -> tuple[list[Value], list[Value]]:
     """Iterate until no axis of the carry turns from uniform into something else."""
     reason, met = equation.reason, len(equation.values)
-    carry = [Value.of(x.axes) for x in carry]  # not constants: they change at each iteration
+    # Not constants, since they change at each iteration, and not layers of a parameter.
+    carry = [Value.of(settle(x, reason).axes) for x in carry]
     while True:
         del equation.values[met:]  # of iterations that knew less
         results, extra = once(carry)

@@ -4,10 +4,10 @@ from math import prod
 
 import numpy as np
 
-from .._expressions import Expr, Family, Reason, Uniform, Variable, fix, fixed_axis, resolve
+from .._expressions import Expr, Family, Reason, Uniform, Variable, concat, fix, fixed_axis, resolve
 from .._registry import Equation, register_rule
 from .._unification import cut, split, unify
-from .._values import Segment, Value, settle
+from .._values import Segment, Value, relabel, settle
 
 MOST_LAYERS = 1024
 """A longer parameter that is indexed is more likely a table than stacked layers."""
@@ -38,15 +38,16 @@ def slice_axis(x: Value, dimension: int, start: int, limit: int, reason: Reason)
         if layer is not None:
             return layer
     x = settle(x, reason)
+    position = dimension if x.order is None else x.order[dimension]
     segments: list[Segment] = []
     for segment in x.segments:
-        inside = dimension - sum(len(s.sizes) for s in segments)
+        inside = position - sum(len(s.sizes) for s in segments)
         if 0 <= inside < len(segment.sizes):
             segments.extend(_slice_segment(segment, inside, start, limit, reason))
-            dimension = -1
+            position = -1
         else:
             segments.append(segment)
-    return Value(segments)
+    return Value(segments, order=x.order)
 
 
 def _slice_segment(
@@ -116,6 +117,8 @@ def _take_layer(x: Value, dimension: int, position: int, reason: Reason) -> Valu
         if isinstance(expr, Variable) and not expr.touched and x.is_parameter:
             origin = expr.origin
             members = tuple(Variable(expr.size, f"{origin}[{n}]") for n in range(index.size))
+            for member in members:
+                member.layered = True
             expr.link, expr.reason = Family(index, members), reason
             expr = expr.link
         if isinstance(expr, Family) and resolve(expr.index) is index:
@@ -126,10 +129,9 @@ def _take_layer(x: Value, dimension: int, position: int, reason: Reason) -> Valu
 
 def take(x: Value, dimension: int, position: int, reason: Reason) -> Value:
     """x[..., position, ...] without the axis."""
-    taken = slice_axis(x, dimension, position, position + 1, reason).axes
-    return Value.of(
-        [expr for i, expr in enumerate(taken) if i != dimension], is_parameter=x.is_parameter
-    )
+    taken = slice_axis(x, dimension, position, position + 1, reason)
+    found = relabel(taken, [i for i in range(x.ndim) if i != dimension])
+    return Value(found.segments, x.is_parameter, found.order)
 
 
 @register_rule("dynamic_slice", stackable=True)
@@ -151,15 +153,28 @@ def dynamic_slice(equation: Equation, x: Value, *starts: Value) -> Value:
 
 
 @register_rule("dynamic_update_slice")
-def dynamic_update_slice(equation: Equation, x: Value, update: Value, *_: Value) -> Value:
-    """Whole axes permute together; those partly overwritten are fixed."""
-    axes = []
-    for old, new in zip(x.axes, update.axes, strict=True):
-        if old.size == new.size:
-            axes.append(unify(old, new, equation.reason))
-        else:
-            axes.append(fixed_axis(old.size, equation.reason, old, new))
-    return Value.of(axes)
+def dynamic_update_slice(equation: Equation, x: Value, update: Value, *starts: Value) -> Value:
+    """Whole axes permute together; the others are cut at known positions, or fixed."""
+    triples = zip(x.axes, update.axes, starts, strict=True)
+    return Value.of(
+        [_overwrite(old, new, _at(start.known), equation.reason) for old, new, start in triples]
+    )
+
+
+def _overwrite(old: Expr, new: Expr, start: int | None, reason: Reason) -> Expr:
+    """An axis of which the entries from `start`, if that is known, are combined with others."""
+    if new.size == old.size:  # no other start is within bounds
+        return unify(old, new, reason)
+    stop = old.size if start is None else start + new.size
+    if start is None or start < 0 or stop > old.size or not new.size:
+        return fixed_axis(old.size, reason, old, new)
+    parts = cut(old, sorted({start, stop, old.size} - {0}), reason)
+    middle = 1 if start else 0
+    return concat([*parts[:middle], unify(parts[middle], new, reason), *parts[middle + 1 :]])
+
+
+def _at(known: np.ndarray | None) -> int | None:
+    return None if known is None else int(known)
 
 
 @register_rule("gather")
@@ -196,22 +211,35 @@ def _batch_axes(x: Value, indices: Value, numbers, reason: Reason) -> list[Expr]
 
 @register_rule(*(f"scatter{kind}" for kind in ("", "-add", "-mul", "-min", "-max", "-sub")))
 def scatter(equation: Equation, x: Value, indices: Value, updates: Value) -> Value:
-    """The reverse of a gather: whole axes unify, indexed ones and those of updates are fixed."""
+    """The reverse of a gather: Σ_u over rows u of the updates, each added where its index says.
+
+    Whole windows and batching axes unify, partly overwritten axes are cut at known positions or
+    fixed. Rows that overwrite each other have an order; rows that are summed have none.
+    """
     numbers, reason = equation.params["dimension_numbers"], equation.reason
-    axes, windows = list(x.axes), iter(numbers.update_window_dims)
-    of_updates = updates.axes
-    for i, expr in enumerate(axes):
-        if i in numbers.inserted_window_dims or i in numbers.operand_batching_dims:
-            axes[i] = fixed_axis(expr.size, reason, expr)
+    windows = [updates.axes[i] for i in numbers.update_window_dims]
+    rows = [e for i, e in enumerate(updates.axes) if i not in numbers.update_window_dims]
+    rows = [unify(a, b, reason) for a, b in zip(indices.axes[:-1], rows, strict=True)]
+    fix(indices.axes[-1], reason)
+    batch = dict(
+        zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True)
+    )
+    summed = [row for j, row in enumerate(rows) if j not in batch.values()]
+    if equation.primitive == "scatter" and not equation.params["unique_indices"]:
+        for row in summed:
+            fix(row, reason)
+    equation.note([*x.axes, *summed])
+    known = indices.known if prod(row.size for row in rows) == 1 else None
+    starts = dict.fromkeys(range(x.ndim), None if known is None else 0)
+    if known is not None:
+        starts.update(
+            zip(numbers.scatter_dims_to_operand_dims, map(int, known.ravel()), strict=True)
+        )
+    axes, window = [], iter(windows)
+    for i, expr in enumerate(x.axes):
+        if i in batch:
+            axes.append(unify(expr, rows[batch[i]], reason))
             continue
-        window = of_updates[next(windows)]
-        if window.size == expr.size and i not in numbers.scatter_dims_to_operand_dims:
-            axes[i] = unify(expr, window, reason)
-        else:
-            axes[i] = fixed_axis(expr.size, reason, expr, window)
-    for i, expr in enumerate(of_updates):
-        if i not in numbers.update_window_dims:
-            fix(expr, reason)
-    for expr in indices.axes:
-        fix(expr, reason)
+        new = Uniform(1) if i in numbers.inserted_window_dims else next(window)
+        axes.append(_overwrite(expr, new, starts.get(i), reason))
     return Value.of(axes)

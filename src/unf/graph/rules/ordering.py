@@ -62,11 +62,11 @@ def argmax(equation: Equation, x: Value) -> Value:
 
 
 @register_rule("reduce_window", "reduce_window_sum", "reduce_window_max", "reduce_window_min")
-def reduce_window(equation: Equation, x: Value, *_: Value) -> Value:
-    """Pooling: axes with a window of one pass."""
+def reduce_window(equation: Equation, *operands: Value) -> list[Value]:
+    """Pooling, of several arrays at once too: axes with a window of one pass."""
     params, reason = equation.params, Reason("a position in a window", equation.reason.where)
     window = params["window_dimensions"]
-    axes = list(x.axes)
+    axes = unify_axes(operands[: len(equation.out_shapes)], equation.reason)
     for i, size in enumerate(window):
         if (
             size != 1
@@ -75,7 +75,7 @@ def reduce_window(equation: Equation, x: Value, *_: Value) -> Value:
             or tuple(params["padding"][i]) != (0, 0)
         ):
             axes[i] = fixed_axis(equation.out_shapes[0][i], reason, axes[i])
-    return Value.of(axes)
+    return [Value.of(axes) for _ in equation.out_shapes]
 
 
 @register_rule("select_and_gather_add", "select_and_scatter_add")
