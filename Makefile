@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test test-nightly test-lowest check docs bench format clean
+.PHONY: setup demo test test-nightly test-lowest test-torch check docs bench format clean
 
 setup: $(STAMP)
 
@@ -28,6 +28,14 @@ test-lowest:
 	.venv-lowest/bin/python -m pip install --quiet --editable '.[test]' jax==0.10.0 jaxlib==0.10.0
 	.venv-lowest/bin/python -m pytest tests/graph tests/spec tests/lab/cli tests/compatibility
 
+# unf.torch and its tutorial; `.venv-torch/bin/python -m pytest -m nightly tests/torch` runs
+# Hugging Face's models.
+test-torch:
+	test -x .venv-torch/bin/python || $(PYTHON) -m venv .venv-torch
+	.venv-torch/bin/python -m pip install --quiet --editable '.[test,torch]' torch==2.13.0 transformers
+	OMP_NUM_THREADS=1 .venv-torch/bin/python -m pytest tests/torch src/unf/torch \
+		'tests/test_docs.py::test_page_prints_what_it_says[pytorch]'
+
 check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -46,4 +54,4 @@ format: setup
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv .venv-lowest site dist out .pytest_cache .ruff_cache .hypothesis .jax_cache
+	rm -rf .venv .venv-lowest .venv-torch site dist out .pytest_cache .ruff_cache .hypothesis .jax_cache

@@ -25,8 +25,8 @@ def test_importing_loads_what_is_needed():
     """Packages for zoos, optimizers and pictures are loaded on first use; extras in commands."""
     script = (
         "import sys, unf\n"
-        "heavy = {'unf.optim', 'unf.zoo', 'unf.viz', 'unf.lab',\n"
-        "         'tensorstore', 'sklearn', 'matplotlib', 'tokenizers'}\n"
+        "heavy = {'unf.optim', 'unf.zoo', 'unf.viz', 'unf.lab', 'unf.torch',\n"
+        "         'torch', 'tensorstore', 'sklearn', 'matplotlib', 'tokenizers'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
         "unf.optim.learned_optimizer, unf.zoo.Zoo, unf.meta.Task, unf.viz.to_html\n"
         "assert set(unf.__all__) <= set(dir(unf))\n"

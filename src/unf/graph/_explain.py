@@ -1,7 +1,7 @@
 """Why each axis of each parameter permutes with others or is fixed."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..spec import Leaf
 from ..spec._grammar import format_axes, names_in
@@ -21,10 +21,12 @@ class Notes:
         reasons: for each leaf's path, what tied, split or fixed each of its axes.
         unused: the leaves that no output depends on, and the parts of others that nothing
             reads: `path`, or `path[:, 7:20]`.
+        left_out: arrays of the network that are no leaves, such as counters, and why.
     """
 
     reasons: Mapping[str, tuple[tuple[str, ...], ...]]
     unused: tuple[str, ...]
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     def explain(self, leaf: Leaf) -> Iterator[str]:
         """The lines that explain one leaf, with the names that its axes have now."""

@@ -29,6 +29,7 @@ _LAYERS = Reason("counts the same layers")
 _GENERIC = {
     "params", "kernel", "bias", "scale", "weight", "w", "b", "embedding", "batch_stats",
     "mean", "var", "raw_value", "layers", "weights", "w_i", "w_h", "offset",
+    "running_mean", "running_var", "parametrizations", "original", "original0", "original1",
 }  # fmt: skip
 """Words of paths that name no axis."""
 _KINDS = [
@@ -282,7 +283,7 @@ def _base(places: list[tuple[str, int, int]], is_parent: bool, is_fixed: bool) -
 
 
 def _readable(path: str) -> str:
-    words = [word for word in path.removesuffix("/value").split("/") if word]
+    words = [word for word in re.split(r"[/.]", path.removesuffix("/value")) if word]
     while len(words) > 1 and words[-1].lower() in {*_GENERIC, *_LABELS}:
         words.pop()
     word = words[-1] if words else "axis"

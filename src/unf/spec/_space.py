@@ -316,13 +316,15 @@ class WeightSpace:
                 remedy="find it with unf.infer(fn, params, *inputs) instead",
             )
         chosen = [leaf for leaf in self.leaves if path is None or leaf.path == path]
-        if not chosen:
+        left_out = [n for n in self.notes.left_out if path is None or n == path]
+        if not chosen and not left_out:
             near = get_close_matches(str(path), [leaf.path for leaf in self.leaves], n=3, cutoff=0)
             raise SpecError("no such leaf", path=path, expected=f"e.g. {near}")
         lines = []
         for leaf in chosen:
             lines.append(f"{leaf.path}  {leaf}")
             lines.extend(f"  {line}" for line in self.notes.explain(leaf))
+        lines.extend(f"{name}  left out: {self.notes.left_out[name]}" for name in left_out)
         return "\n".join(lines)
 
     @cached_property

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -99,14 +99,24 @@ def verify(
                 path=leaf.path,
                 remedy="pass arrays; zeros are enough, since verify draws random values",
             )
-    report = _compare(fn, params, space, inputs, key, randomize)
-    if report.broken:
-        raise SymmetryError(_describe(space, report), axes=report.broken)
-    return report
+    return compare(_widened(fn, params, inputs), params, space, inputs, key, randomize)
 
 
-def _compare(
-    fn: Callable[..., PyTree],
+class Runner(Protocol):
+    """A network that computes in float64, and the largest change of its outputs that is none."""
+
+    @property
+    def tolerance(self) -> float:
+        """The largest change."""
+        ...
+
+    def __call__(self, params: PyTree, *inputs: Any) -> PyTree:
+        """The network's outputs."""
+        ...
+
+
+def compare(
+    run: Runner,
     params: PyTree,
     space: WeightSpace,
     inputs: tuple,
@@ -114,7 +124,6 @@ def _compare(
     randomize: bool,
 ) -> SymmetryReport:
     """Permute each name, with further draws for those on leaves whose influence is not shown."""
-    run = _widened(fn, params, inputs)
     changes = dict.fromkeys(space.sizes, 0.0)
     silent = list(range(len(space.leaves)))
     for number in range(MOST_DRAWS):
@@ -128,12 +137,15 @@ def _compare(
         if not silent:
             break
     tested = _names_on(space, set(range(len(space.leaves))) - set(silent))
-    return SymmetryReport(
+    report = SymmetryReport(
         changes,
         run.tolerance,
         tuple(space.leaves[i].path for i in silent),
         tuple(name for name in space.sizes if name not in tested),
     )
+    if report.broken:
+        raise SymmetryError(_describe(space, report), axes=report.broken)
+    return report
 
 
 def _widened(fn: Callable[..., PyTree], params: PyTree, inputs: tuple) -> Widened:
@@ -163,7 +175,7 @@ class _Trial:
 
     def __init__(
         self,
-        run: Widened,
+        run: Runner,
         params: PyTree,
         space: WeightSpace,
         inputs: tuple,
