@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PRNGKeyArray
 from tyro.conf import Positional, arg
 
 from ...basis import cost_report, count_terms, make_plan
@@ -37,7 +38,8 @@ class Spec(Command):
         def example():
             return model.apply, params, jax.ShapeDtypeStruct((1, 28, 28, 1), "float32")
 
-    Parameters and inputs are arrays, or shapes such as jax.ShapeDtypeStruct.
+    Parameters and inputs are arrays, or shapes such as jax.ShapeDtypeStruct. For a PyTorch module
+    the function returns (module, *inputs).
 
     Examples:
         unf spec my_model:example
@@ -60,13 +62,15 @@ class Spec(Command):
 
     def run(self) -> int:
         """Print the specification; returns 1 if it is to be verified and is not a symmetry."""
-        fn, params, inputs, space = infer_example(
-            self.target, inputs=self.inputs, outputs=self.outputs
-        )
+        example = load_example(self.target)
+        space = example.infer(inputs=self.inputs, outputs=self.outputs)
         problem, report = False, ""
         if self.verify:
             say(f"running the network, permuted by each of {', '.join(space.sizes) or 'none'} …")
-            problem, report = _verified(fn, params, inputs, space, self.seed)
+            try:
+                report = str(example.verify(space, key=jax.random.key(self.seed)))
+            except ValueError as error:  # not a symmetry, or outputs that cannot be compared
+                problem, report = True, str(error)
         if self.json:
             verified = {"verified": not problem, "report": report} if self.verify else {}
             print_json(_as_json(space) | verified)
@@ -89,7 +93,8 @@ class Spec(Command):
 class Cost(Command):
     """Count terms, parameters, FLOPs and bytes of a layer on a network's weights.
 
-    TARGET is a function that returns (fn, params, *inputs), as for unf spec.
+    TARGET is a function that returns (fn, params, *inputs) or a PyTorch module and its inputs, as
+    for unf spec.
 
     Examples:
         unf cost my_model:example
@@ -117,7 +122,7 @@ class Cost(Command):
 
     def run(self) -> None:
         """Print the report, part by part."""
-        *_, space = infer_example(self.target)
+        space = load_example(self.target).infer()
         space = space.relax() if self.relax else space
         report = cost_report(
             space, *self.channels, batch=self.batch, minimal=self.minimal, devices=self.devices
@@ -131,28 +136,53 @@ class Cost(Command):
             print(report)
 
 
-def infer_example(target: str, **options: Any) -> tuple[Any, Any, tuple, WeightSpace]:
-    """The `(fn, params, inputs)` of a target, and the weight space of the network.
+@dataclass(frozen=True)
+class Example:
+    """A user's network and its inputs: a JAX function with parameters, or a PyTorch module."""
+
+    target: str
+    network: Any
+    inputs: tuple
+    params: Any = None
+
+    def infer(self, **options: Any) -> WeightSpace:
+        """The weight space of the network.
+
+        Raises:
+            CommandError: if the network cannot be run with these inputs; says in which line.
+        """
+        if _is_module(self.network):
+            if "free" in options.values():
+                raise CommandError("--inputs free and --outputs free are not for PyTorch modules")
+            return _of_torch().infer(self.network, *self.inputs)
+        try:
+            return infer(self.network, self.params, *self.inputs, **options)
+        except TypeError as error:
+            ours = (str(Path(__file__).parents[2]), str(Path(jax.__file__).parent))
+            frames = [
+                frame
+                for frame in traceback.extract_tb(error.__traceback__)
+                if not frame.filename.startswith(ours)
+            ]
+            where = f" in line {frames[-1].lineno} of {frames[-1].filename}" if frames else ""
+            notes = "\n".join(getattr(error, "__notes__", ()))
+            message = f"{self.target}: the network fails{where}: {error}\n{notes}"
+            raise CommandError(message) from error
+
+    def verify(self, space: WeightSpace, *, key: PRNGKeyArray) -> Any:
+        """Run the network with permuted weights."""
+        if _is_module(self.network):
+            return _of_torch().verify(self.network, space, *self.inputs, key=key)
+        params, inputs = _with_values((self.params, self.inputs))
+        return verify(self.network, params, space, *inputs, key=key)
+
+
+def load_example(target: str) -> Example:
+    """What the function that a target names returns.
 
     Raises:
-        CommandError: if the network cannot be run with these inputs; says in which line.
+        CommandError: if there is no such function, or it returns something else.
     """
-    fn, params, inputs = _load_example(target)
-    try:
-        return fn, params, inputs, infer(fn, params, *inputs, **options)
-    except TypeError as error:
-        ours = (str(Path(__file__).parents[2]), str(Path(jax.__file__).parent))
-        frames = [
-            frame
-            for frame in traceback.extract_tb(error.__traceback__)
-            if not frame.filename.startswith(ours)
-        ]
-        where = f" in line {frames[-1].lineno} of {frames[-1].filename}" if frames else ""
-        notes = "\n".join(getattr(error, "__notes__", ()))
-        raise CommandError(f"{target}: the network fails{where}: {error}\n{notes}") from error
-
-
-def _load_example(target: str) -> tuple[Any, Any, tuple]:
     module_name, _, function_name = target.rpartition(":")
     if not module_name or not function_name:
         raise CommandError(f"{target!r} does not name a function: write package.module:function")
@@ -165,7 +195,8 @@ def _load_example(target: str) -> tuple[Any, Any, tuple]:
     remedy = (
         f"write a function without arguments that returns (fn, params, *inputs), e.g.\n"
         f"  def {function_name}_example():\n"
-        f"      return {function_name}, params, jax.ShapeDtypeStruct((1, 8), 'float32')"
+        f"      return {function_name}, params, jax.ShapeDtypeStruct((1, 8), 'float32')\n"
+        "or (module, *inputs) for a PyTorch module"
     )
     try:
         returned = example()
@@ -175,8 +206,22 @@ def _load_example(target: str) -> tuple[Any, Any, tuple]:
         raise CommandError(f"{target} needs arguments ({error}): {remedy}") from error
     if not isinstance(returned, tuple) or len(returned) < 2 or not callable(returned[0]):
         raise CommandError(f"{target} returned {type(returned).__name__}: {remedy}")
-    fn, params, *inputs = returned
-    return fn, params, tuple(inputs)
+    if _is_module(returned[0]):
+        return Example(target, returned[0], returned[1:])
+    return Example(target, returned[0], returned[2:], returned[1])
+
+
+def _is_module(network: Any) -> bool:
+    """Whether a network is a PyTorch module, without importing PyTorch."""
+    return any(kind.__module__.startswith("torch.nn.") for kind in type(network).__mro__)
+
+
+def _of_torch() -> Any:
+    try:
+        from ... import torch
+    except ImportError as error:
+        raise CommandError(str(error)) from error
+    return torch
 
 
 def _load_module(name: str) -> Mapping[str, Any]:
@@ -205,15 +250,6 @@ def _as_json(space: WeightSpace) -> dict:
         "fixed": {name: space.axis_sizes[name] for name in space.fixed},
         "unused": space.notes.unused if space.notes else [],
     }
-
-
-def _verified(fn, params, inputs: tuple, space: WeightSpace, seed: int) -> tuple[bool, str]:
-    """Whether something is wrong, and what was found."""
-    params, inputs = _with_values((params, inputs))
-    try:
-        return False, str(verify(fn, params, space, *inputs, key=jax.random.key(seed)))
-    except ValueError as error:  # not a symmetry, or outputs that cannot be compared
-        return True, str(error)
 
 
 def _with_values(tree):
