@@ -59,7 +59,7 @@ MISTAKES = {
     'unf.save_model("nowhere/model.safetensors", model)': "there is no folder nowhere",
     'unf.load_model("nowhere.safetensors")': "nowhere.safetensors",
     # Learned optimizers
-    'unf.optim.learned_optimizer("unf-mlp-fashion-mnist")': "unf.optim.load",
+    "unf.optim.learned_optimizer(params)": "unf.optim.trained()",
     'unf.optim.load("adam")': "unf-mlp-fashion-mnist",
     "unf.optim.learned_optimizer(theta).init(other)": "(16,)",
     "t = unf.optim.learned_optimizer(theta); t.update(params, t.init(params))": "params",

@@ -54,6 +54,9 @@ ARCHITECTURES: dict[str, WeightSpace] = {
         {"up": ("[layer] d layer.m", (2, 2, 3)), "down": ("[layer] layer.m d", (2, 3, 2)),
          "scale": ("[layer] d", (2, 2))}
     ),
+    "stacked twice": space_of(
+        {"w": ("([l] l.c) ([l] l.c)", (4, 4)), "v": ("([l] l.c)", (4,))}, l=2
+    ),
     "flatten before dense": space_of(
         {"k": ("[2] a", (2, 2)), "w": ("([2 2] a) b", (8, 2)), "t": ("(a [2 2]) b", (8, 2))}
     ),

@@ -187,11 +187,11 @@ class Layout:
                 parts = tuple(self._plan((*before, part, *after), indices) for part in axis.parts)
                 return _Cut(i, self._shape(axis.parts), parts)
         # Fixed axes last: by now every name of the block is in sight.
-        nested = [a.path for a in axes if isinstance(a, Name) and not a.fixed]
         for i, axis in enumerate(axes):
             if not isinstance(axis, Name) or not axis.fixed:
                 continue
-            if any(path.startswith(f"{axis.path}.") for path in nested):
+            names = [axes[j] for j in _nested_in(axes, i)]
+            if any(isinstance(name, Name) and not name.fixed for name in names):
                 base = base_name(axis.path)
                 parts = tuple(
                     self._plan(_at_index(axes, i, index), (*indices, (base, index)))
@@ -262,17 +262,42 @@ def _slice(array: Any, start: int, stop: int, axis: int) -> Any:
     return jax.lax.slice_in_dim(array, start, stop, axis=axis)
 
 
-def _at_index(axes: tuple[AxisSpec, ...], position: int, index: int) -> tuple[AxisSpec, ...]:
-    """The axes at one index of a fixed axis: names nested in it become names of that index."""
+def _nested_in(axes: tuple[AxisSpec, ...], position: int) -> list[int]:
+    """The positions of the names that are nested in a fixed axis.
+
+    If the fixed axis occurs several times, these are the names that it is the nearest one before.
+    """
     fixed = axes[position]
     assert isinstance(fixed, Name)
+    names = [(i, axis.path) for i, axis in enumerate(axes) if isinstance(axis, Name)]
+    places = [i for i, path in names if path == fixed.path]
+    found = []
+    for i, path in names:
+        if not path.startswith(f"{fixed.path}."):
+            continue
+        before = [place for place in places if place < i]
+        if len(places) == 1:
+            before = places
+        if not before:
+            raise SpecError(
+                f"{path!r} is nested in {fixed.path!r}, which occurs {len(places)} times in this "
+                "leaf and never before it",
+                remedy=f"put the {fixed.path!r} it belongs to before it",
+            )
+        if before[-1] == position:
+            found.append(i)
+    return found
 
-    def nested(atom: Name | Number) -> AxisSpec:
-        if isinstance(atom, Name) and atom.path.startswith(f"{fixed.path}."):
-            return Name(f"{fixed.path}[{index}]{atom.path[len(fixed.path) :]}", atom.fixed)
-        return atom
 
-    return tuple(Number(1) if i == position else map_atoms(a, nested) for i, a in enumerate(axes))
+def _at_index(axes: tuple[AxisSpec, ...], position: int, index: int) -> tuple[AxisSpec, ...]:
+    """The axes at one index of a fixed axis: names nested in it become names of that index."""
+    changed, nested = list(axes), _nested_in(axes, position)
+    for i in nested:
+        name, fixed = axes[i], axes[position]
+        assert isinstance(name, Name) and isinstance(fixed, Name)
+        changed[i] = Name(f"{fixed.path}[{index}]{name.path[len(fixed.path) :]}", name.fixed)
+    changed[position] = Number(1)
+    return tuple(changed)
 
 
 def _without_index(atom: Name | Number) -> AxisSpec:

@@ -271,3 +271,13 @@ def ancestors(name: str) -> list[str]:
 def base_name(name: str) -> str:
     """A block's name as the specification spells it: `layer.m` for `layer[2].m`."""
     return re.sub(r"\[\d+\]", "", name)
+
+
+def fixed_indices(name: str) -> tuple[int | slice, ...]:
+    """Where a block's name is nested: an index of each fixed ancestor, a slice for the others.
+
+    >>> fixed_indices("h.layer[2].m")
+    (slice(None, None, None), 2)
+    """
+    parts = [re.fullmatch(r".*\[(\d+)\]", part) for part in name.split(".")[:-1]]
+    return tuple(slice(None) if part is None else int(part[1]) for part in parts)

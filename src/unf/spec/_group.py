@@ -17,7 +17,7 @@ from jax.core import Tracer
 
 from ._blocks import Block, Layout, array_module
 from ._errors import SpecError
-from ._grammar import ancestors, base_name, parse_name
+from ._grammar import ancestors, base_name, fixed_indices, parse_name
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -96,9 +96,8 @@ def _permute_block(block: Block, array: Any, permutation: Mapping[str, Any]) -> 
         lineage = [position]
         while (parent := block.labels[lineage[0]].parent) is not None:
             lineage.insert(0, parent)
-        at = dict(block.indices)
-        rows = tuple(at.get(ancestor, slice(None)) for ancestor in ancestors(name))
-        array = _take(array, permutation[name][rows], [block.permuted[i] for i in lineage])
+        rows = permutation[name][fixed_indices(block.labels[position].name)]
+        array = _take(array, rows, [block.permuted[i] for i in lineage])
     return array
 
 
