@@ -35,11 +35,3 @@ def small_disk(tmp_path):
         pytest.skip("mounting a small disk is not permitted here")
     yield disk
     subprocess.run(["umount", str(disk)], check=True)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Tests of a file share what they compile, so one worker runs them all; pages share nothing."""
-    for item in items:
-        if item.path.name != "test_docs.py":
-            item.add_marker(pytest.mark.xdist_group(f"{item.path.parent.name}-{item.path.stem}"))
