@@ -283,3 +283,16 @@ def test_dropping_leaves():
         space.drop("nets")
     with pytest.raises(SpecError, match="no leaf would remain"):
         space.drop("net", "out")
+
+
+def test_permuting_what_is_nested_in_a_fixed_axis():
+    """Each index of the fixed axis has its own row, and each name its nearest axis before it."""
+    swap = {"l.c": np.array([[0, 1], [1, 0]])}
+    stacked = WeightSpace.from_spec({"w": "[l] l.c"}, {"w": shape(2, 2)})
+    found = stacked.permute({"w": jnp.array([[1, 2], [3, 4]])}, swap)["w"]
+    np.testing.assert_array_equal(found, [[1, 2], [4, 3]])
+    both = WeightSpace.from_spec({"w": "([l] l.c) ([l] l.c)"}, {"w": shape(4, 4)}, sizes={"l": 2})
+    w, order = jnp.arange(16).reshape(4, 4), np.array([0, 1, 3, 2])
+    np.testing.assert_array_equal(both.permute({"w": w}, swap)["w"], w[order][:, order])
+    with pytest.raises(SpecError, match="which occurs 2 times in this leaf and never before it"):
+        WeightSpace.from_spec({"w": "l.c [l] [l]"}, {"w": shape(2, 2, 2)})

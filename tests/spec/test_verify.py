@@ -146,6 +146,15 @@ def test_casts_inside_the_network_are_widened(body):
     assert set(caught.value.axes) == {"g", "h"}
 
 
+def test_rounding_on_purpose_hides_no_influence():
+    def network(params, x):
+        return jax.lax.reduce_precision(jnp.sum(x) + 1e-6 * looped(params, x), 8, 7)
+
+    params = {"u": jnp.zeros((2, 5)), "v": jnp.zeros((5, 2))}
+    space = WeightSpace.from_spec({"u": "[i] h", "v": "h [i]"}, params)
+    assert verify(network, params, space, jnp.ones(2), key=KEY).dead == ()
+
+
 def test_float32_parts_that_end_in_float64():
     def network(params, x):
         hidden = jnp.asarray(x, jnp.float32) @ jnp.asarray(params["u"], jnp.float32)
