@@ -11,22 +11,23 @@ from unf.lab.tasks import _gru as gru_module
 from unf.lab.tasks._addition import Problems, as_text
 
 TASK = Addition(digits=2, hidden=5, dtype="float64")
+answer = jax.jit(TASK.answer)
 
 
 @pytest.fixture(scope="module")
 def problems():
-    return TASK.problems(40, key=jax.random.key(0))
+    return jax.jit(lambda: TASK.problems(40, key=jax.random.key(0)))()
 
 
 @pytest.fixture(scope="module")
 def params():
-    return TASK.init(key=jax.random.key(1))
+    return jax.jit(lambda: TASK.init(key=jax.random.key(1)))()
 
 
 @pytest.mark.parametrize("digits", [1, 2, 5, 8])
 def test_answers_are_sums(digits):
     task = Addition(digits=digits)
-    problems = task.problems(200, key=jax.random.key(digits))
+    problems = jax.jit(lambda: task.problems(200, key=jax.random.key(digits)))()
     assert problems.questions.shape == (200, 2 * digits + 1)
     assert problems.answers.shape == (200, digits + 2)
     lengths = set()
@@ -73,39 +74,40 @@ def test_the_written_gradient_is_the_gradient(problems, params, monkeypatch, acc
 
 
 def test_success_is_that_of_the_answers_given(problems, params):
-    measured = TASK.score(params, problems)
-    said = TASK.answer(params, problems.questions)
+    measured, said = jax.jit(TASK.score)(params, problems), answer(params, problems.questions)
     right = 0
-    for answer, expected in zip(np.asarray(said), np.asarray(problems.answers), strict=True):
+    for given, expected in zip(np.asarray(said), np.asarray(problems.answers), strict=True):
         text = as_text(expected)
-        right += list(answer[: len(text) + 1]) == list(expected[: len(text) + 1])
+        right += list(given[: len(text) + 1]) == list(expected[: len(text) + 1])
     assert measured["success"] == pytest.approx(right / len(said))
 
 
 def test_what_the_network_says_is_a_success_and_anything_else_is_not(problems):
     """A network with large weights says many things; asked for just these, it is right."""
     params = jax.tree.map(lambda x: 8 * x, TASK.init(key=jax.random.key(11)))
-    said = np.asarray(TASK.answer(params, problems.questions))
+    said = np.asarray(answer(params, problems.questions))
     ended = (said == 12).any(axis=1) & (said[:, 0] != 12)
     assert ended.any()
     questions, answers = problems.questions[ended], jnp.asarray(said[ended])
-    assert TASK.score(params, Problems(questions, answers))["success"] == 1
+    score = jax.jit(TASK.score)
+    assert score(params, Problems(questions, answers))["success"] == 1
     other = answers.at[:, 0].set((answers[:, 0] + 1) % 10)
-    assert TASK.score(params, Problems(questions, other))["success"] == 0
+    assert score(params, Problems(questions, other))["success"] == 0
 
 
 def test_measuring_draws_as_many_problems_as_asked(params):
     task = Addition(digits=2, hidden=5, num_measured=700)
-    measured = task.measure(params, (), key=jax.random.key(0))
+    measure = jax.jit(lambda: task.measure(params, (), key=jax.random.key(0)))
+    measured = measure()
     assert float(measured["success"]) * 700 % 1 == pytest.approx(0, abs=1e-6)
-    again = task.measure(params, (), key=jax.random.key(0))
+    again = measure()
     assert measured["loss"] == again["loss"]
 
 
 def test_a_network_that_always_ends_never_succeeds(problems, params):
     mute = jax.tree.map(jnp.zeros_like, params)
     mute["output"]["bias"] = mute["output"]["bias"].at[12].set(9.0)
-    assert TASK.score(mute, problems)["success"] == 0
+    assert jax.jit(TASK.score)(mute, problems)["success"] == 0
 
 
 def test_the_space_is_a_symmetry_and_what_infer_finds(problems, params):
