@@ -142,9 +142,9 @@ def tiny_rnn_zoo() -> Any:
     draw = jax.vmap(lambda key: dict(recipe.draw(key=jax.random.split(key, 4)[0])))
     chunks = -(-found.zoo["models"] // 256)
     sizes = np.random.default_rng(found.zoo["seed"]).permutation(np.resize((64, 128, 256), chunks))
-    choices = {name: np.asarray(column) for name, column in draw(keys).items()}
-    choices["batch_size"] = sizes[found.tested // 256]
-    return plots.figure(plots.success_panels(found.true, choices))
+    settings = {name: np.asarray(column) for name, column in draw(keys).items()}
+    settings["batch_size"] = sizes[found.tested // 256]
+    return plots.figure(plots.score_panels(found.true, settings))
 
 
 def figure2() -> list[lopt.Comparison]:

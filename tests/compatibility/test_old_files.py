@@ -48,7 +48,7 @@ def test_optimizers(name):
 def test_zoos(tmp_path):
     shutil.unpack_archive(FILES / "zoo.zip", tmp_path)
     zoo, expected = unf.zoo.Zoo(tmp_path / "zoo"), json.loads((FILES / "zoo.json").read_text())
-    np.testing.assert_allclose(zoo.success, expected["success"])
+    np.testing.assert_allclose(zoo.scores["success"], expected["success"])
     weights = jax.tree.leaves(zoo.weights([0, 1, 2]))
     for leaf, array in zip(zoo.space.leaves, weights, strict=True):
         np.testing.assert_allclose(

@@ -75,7 +75,7 @@ def test_any_numbers_can_be_drawn(values):
     columns = {name: row for name in ("loss", "gradient_norm", "alpha", "beta", "gamma", "lost")}
     panels = plots.meta_panels({"step": np.arange(len(row)), **columns})
     panels += plots.optimizer_panels(comparison(np.stack([row, row])))
-    panels += plots.success_panels(row, {"learning_rate": row, "batch_size": np.ones(len(row))})
+    panels += plots.score_panels(row, {"learning_rate": row, "batch_size": np.ones(len(row))})
     svg = plots.to_svg(plots.figure(panels))
     assert not re.search(r'd="[^"]*(nan|inf)', svg)
 

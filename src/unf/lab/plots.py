@@ -133,9 +133,12 @@ def points(
 ) -> Draw:  # fmt: skip
     """A function that draws points on axes, leaving out those that are not finite.
 
-    With `sizes`, each batch size has a color. With `diagonal`, the axes have equal limits and
-    there is a line where x and y are equal.
+    `x` may hold words, which are then the ticks of its axis. With `sizes`, each batch size has a
+    color. With `diagonal`, the axes have equal limits and there is a line where x and y are equal.
     """
+    words: Any = ()
+    if x.dtype.kind == "U":
+        words, x = np.unique(x, return_inverse=True)
     x, y = _finite(x), _finite(y)
     shown = x[(x == x) & (y == y)]
     kinds = np.unique(sizes) if sizes is not None else ()
@@ -154,6 +157,8 @@ def points(
             ends = (min(limits), max(limits))
             axis.plot(ends, ends, color=_GRAY, lw=1, zorder=0)
             axis.set(xlim=ends, ylim=ends, aspect="equal")
+        elif len(words):
+            axis.set_xticks(range(len(words)), [_text(str(word), 12) for word in words])
         elif len(shown) and max(shown) > 30 * min(shown) > 0:
             axis.set_xscale("log")
         axis.set(xlabel=labels[0], ylabel=labels[1])
@@ -169,40 +174,61 @@ def zoo_panels(zoo: Zoo) -> list[Panel]:
     """
     rows = zoo.trained
     if not len(rows):
-        raise ZooError(f"{zoo.path}: no finished networks to draw yet")
-    choices = {name: column[rows] for name, column in zoo.choices.items()}
-    (first, second), loss = zoo.success[rows].T, zoo.loss[rows, 0]
-    by_loss = points(loss, first, ("loss", "success rate"), choices["batch_size"])
-    twice = points(first, second, ("success rate", "measured again"), diagonal=True)
-    note = "How far points are from the diagonal is noise, which no predictor can explain."
-    return [
-        *success_panels(first, choices),
-        Panel("Loss and success", by_loss, _left_out(loss)),
-        Panel("Two measurements of the same networks", twice, note),
-    ]
-
-
-def success_panels(
-    success: Float[np.ndarray, " networks"], choices: Mapping[str, np.ndarray]
-) -> list[Panel]:
-    """A histogram of success rates, and success against up to two settings that vary."""
-    values = _finite(success)
-
-    def histogram(axis: Axes) -> None:
-        axis.hist(values[values == values], bins=40, color=PALETTE[0])
-        axis.set(xlabel="success rate", ylabel="networks")
-
-    panels = [Panel("How well the networks work", histogram, _left_out(success))]
-    varied = [n for n, x in choices.items() if n != "batch_size" and len(np.unique(x)) > 1]
-    for name in sorted(varied, key=lambda name: (name != "learning_rate", name))[:2]:
-        words, sizes = name.replace("_", " "), choices["batch_size"]
-        draw = points(choices[name], success, (words, "success rate"), sizes)
-        panels.append(Panel(f"Success against {words}", draw))
+        raise ZooError(f"{zoo}: no finished networks to draw yet")
+    settings = {name: column[rows] for name, column in zoo.settings.items()}
+    scores = {name: column[rows] for name, column in zoo.scores.items()}
+    (name, first), *others = scores.items()
+    panels = score_panels(first[:, 0], settings, name)
+    for other, values in others[:1]:
+        labels = (_score_label(other), _score_label(name))
+        draw = points(values[:, 0], first[:, 0], labels, _batch_sizes(settings))
+        panels.append(Panel(f"{_title(other)} and {name}", draw, _left_out(values[:, 0])))
+    if first.shape[1] > 1:
+        draw = points(
+            first[:, 0], first[:, 1], (_score_label(name), "measured again"), diagonal=True
+        )
+        note = "How far points are from the diagonal is noise, which no predictor can explain."
+        panels.append(Panel("Two measurements of the same networks", draw, note))
     return panels
 
 
+def score_panels(
+    score: Float[np.ndarray, " networks"],
+    settings: Mapping[str, np.ndarray],
+    name: str = "success",
+) -> list[Panel]:
+    """A histogram of a score, and the score against up to two settings that vary."""
+    values, label = _finite(score), _score_label(name)
+
+    def histogram(axis: Axes) -> None:
+        axis.hist(values[values == values], bins=40, color=PALETTE[0])
+        axis.set(xlabel=label, ylabel="networks")
+
+    panels = [Panel("How well the networks work", histogram, _left_out(score))]
+    varied = [n for n, x in settings.items() if n != "batch_size" and len(np.unique(x)) > 1]
+    for setting in sorted(varied, key=lambda setting: (setting != "learning_rate", setting))[:2]:
+        words = _text(setting.replace("_", " "))
+        draw = points(settings[setting], score, (words, label), _batch_sizes(settings))
+        panels.append(Panel(f"{_title(name)} against {words}", draw))
+    return panels
+
+
+def _score_label(name: str) -> str:
+    return "success rate" if name == "success" else _text(name.replace("_", " "))
+
+
+def _title(name: str) -> str:
+    words = _text(name.replace("_", " "))
+    return words[:1].upper() + words[1:]
+
+
+def _batch_sizes(settings: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    sizes = settings.get("batch_size")
+    return None if sizes is None or sizes.dtype.kind == "U" else sizes
+
+
 def zoo_overview(zoo: Zoo) -> Figure:
-    """Success rates, success against the learning rate, and what some Tiny RNNs answer."""
+    """The first score, the score against a setting, and what some Tiny RNNs answer."""
     panels = zoo_panels(zoo)[:2]
     heading = f"{zoo.kind}: {len(zoo.trained):,} networks, {int(zoo.diverged.sum()):,} diverged"
     if zoo.kind != TinyRNN.name:
@@ -212,18 +238,20 @@ def zoo_overview(zoo: Zoo) -> Figure:
 
 
 def prediction_panel(report: Report) -> Panel:
-    """Predicted against true success of the test networks, for the first seed."""
-    labels, color = ("true success rate", "predicted"), COLORS.get(report.method, _GRAY)
+    """Predicted against true scores of the test networks, for the first seed."""
+    labels = (f"true {_score_label(report.score)}", "predicted")
+    color = COLORS.get(report.method, _GRAY)
     draw = points(report.true, report.predicted[0], labels, color=color, diagonal=True)
     note = f"Seed {report.seeds[0]}; points on the diagonal are predicted exactly."
-    return Panel("Predicted against true success", draw, note)
+    return Panel(f"Predicted against true {_text(report.score)}", draw, note)
 
 
 def predictions(reports: Sequence[Report]) -> Figure:
-    """Predicted against true success, with a panel for each report."""
+    """Predicted against true scores, with a panel for each report."""
     names = [f"{method_title(r.method)}\nτ {summary(r.tau, 4)}" for r in reports]
     panels = [prediction_panel(r)._replace(title=n) for r, n in zip(reports, names, strict=True)]
-    heading = f"{len(reports[0].true):,} test networks; test–retest ceiling τ {reports[0].cap:.4f}"
+    heading, cap = f"{len(reports[0].true):,} test networks", reports[0].cap
+    heading += "" if cap is None else f"; test–retest ceiling τ {cap:.4f}"
     return figure(panels, heights=[3.6] * (-(-len(panels) // 2)), heading=heading)
 
 
@@ -263,7 +291,8 @@ def score_panel(reports: Sequence[Report], names: Sequence[str] = ()) -> Panel:
             axis.hlines(np.nanmean(tau), i - 0.3, i + 0.3, color=color)
         levels = {"test–retest ceiling": first.cap, "training settings alone": first.settings}
         for (label, level), dashes in zip(levels.items(), ("--", ":"), strict=True):
-            axis.axhline(float(_finite(level)), ls=dashes, color=_GRAY, label=label)
+            if level is not None:
+                axis.axhline(float(_finite(level)), ls=dashes, color=_GRAY, label=label)
         labels = [textwrap.fill(_text(name, 30), 12) for name in names]
         axis.set_xticks(range(len(reports)), labels)
         axis.set(ylabel="Kendall's τ", xlim=(-0.6, len(reports) - 0.4))
@@ -354,12 +383,13 @@ def _draw_losses(axis: Axes, comparison: Comparison, part: str) -> None:
 def _write_sums(axis: Axes, zoo: Zoo) -> None:
     """Sums by the best, the median and the worst network, green where they are right."""
     axis.axis("off")
-    ranked = zoo.trained[np.argsort(zoo.success[zoo.trained, 0])]
+    success = zoo.scores["success"][:, 0]
+    ranked = zoo.trained[np.argsort(success[zoo.trained])]
     task: Any = recipe_of(zoo).task  # type: ignore[attr-defined]
     problems, answer = task.problems(5, key=jax.random.key(0)), jax.jit(task.answer)
     for i, (name, place) in enumerate((("best", -1), ("median", len(ranked) // 2), ("worst", 0))):
         at, where = ranked[place], {"va": "top", "transform": axis.transAxes}
-        axis.text(i / 3, 1, f"the {name}: {zoo.success[at, 0]:.1%} right", weight="bold", **where)
+        axis.text(i / 3, 1, f"the {name}: {success[at]:.1%} right", weight="bold", **where)
         said = answer(jax.tree.map(lambda x: x[0], zoo.weights(np.array([at]))), problems.questions)
         for line, rows in enumerate(zip(problems.questions, said, problems.answers, strict=True)):
             question, found, right = (as_text(np.asarray(row)).split(".")[0] for row in rows)

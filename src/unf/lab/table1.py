@@ -67,8 +67,7 @@ class Result:
         if few := too_few(len(first.true), max(errors)):
             lines.append(few)
         lines += [
-            f"test–retest ceiling of τ {first.cap:.4f}; a model that sees only the training "
-            f"settings reaches {first.settings:.4f}",
+            first.baselines,
             "reordering hidden neurons changes predictions by at most "
             f"{max(r.invariance for r in self.reports):.0e}",
             f"pictures and numbers in {self.out}",

@@ -1,7 +1,9 @@
 """Collections of networks with their scores: open, read, write, split.
 
+zoo = unf.zoo.Zoo.from_arrays(weights, {"accuracy": accuracies}, space)
+zoo.save("out/zoo")
 zoo = unf.zoo.Zoo("out/zoo")
-zoo.weights(), zoo.success, zoo.choices["learning_rate"]
+zoo.weights(), zoo.scores["accuracy"], zoo.split()
 """
 
 from ._store import Status, ZooError

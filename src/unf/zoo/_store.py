@@ -1,12 +1,20 @@
 """A zoo on disk: a zarr group of arrays, each chunked by models and checksummed.
 
-    DIR/zarr.json            attributes: format, recipe, configuration, weight space
+    DIR/zarr.json            attributes: format, origin, names of scores and settings, weight space
     DIR/weights.<leaf>/      [models, *shape], one array for each tensor
-    DIR/choices.<name>/      [models], the settings drawn for each model
-    DIR/success/ DIR/loss/   [models, 2], two independent measurements
-    DIR/seed/                [models, 2], the words of each model's random key
-    DIR/batch_size/          [models]
     DIR/status/              [models], written last: what it marks as finished is on disk
+
+A recipe's zoo (format 1) also has
+
+    DIR/success/ DIR/loss/   [models, 2], two independent measurements
+    DIR/choices.<name>/      [models], the settings drawn for each model
+    DIR/batch_size/          [models]
+    DIR/seed/                [models, 2], the words of each model's random key
+
+and a zoo of given networks (format 2)
+
+    DIR/scores.<name>/       [models, repeats]
+    DIR/settings.<name>/     [models], numbers, or positions in a list of words in the attributes
 
 Files are replaced whole, and a chunk's status is written after all its other arrays, so that a
 crash at any moment leaves a zoo that can be read. Chunks of different models are different files,
@@ -29,21 +37,25 @@ from .._persistence import write_whole
 Form = tuple[tuple[int, ...], str]
 """The form of an array: the shape of one model's part, and the dtype."""
 _CHECKSUM_BYTES = 4
-_REPAIR = "rebuild the zoo with resume=True, repair=True to train these models again"
-_ALTERED = "its description was altered; restore it, or build the zoo again"
+_ALTERED = "its description was altered; restore it, or write the zoo again"
 _CAUSES = {
-    "No space left": "the disk is full; free some space, then rebuild the zoo with resume=True",
-    "quota exceeded": "the disk quota is used up; free some space, then rebuild with resume=True",
+    "No space left": "the disk is full; free some space, then {resume}",
+    "quota exceeded": "the disk quota is used up; free some space, then {resume}",
     "Permission denied": "permission denied; choose a folder you may write to",
     "Read-only file system": "the file system is read-only; choose another folder",
-    "NOT_FOUND": f"an array or a chunk is missing; {_REPAIR}",
+    "NOT_FOUND": "an array or a chunk is missing; {repair}",
     "zarr.json": _ALTERED,
     "PRECONDITION: Error opening": _ALTERED,
-    "is missing": f"a chunk is missing; {_REPAIR}",
-    "Digest mismatch": f"a chunk was altered; {_REPAIR}",
-    "Error reading": f"a chunk is damaged; {_REPAIR}",
+    "is missing": "a chunk is missing; {repair}",
+    "Digest mismatch": "a chunk was altered; {repair}",
+    "Error reading": "a chunk is damaged; {repair}",
 }
 """What to say, by a part of the storage engine's message."""
+_REMEDIES = {
+    "resume": "rebuild the zoo with the same arguments and resume=True",
+    "repair": "rebuild the zoo with resume=True, repair=True to train these models again",
+}
+"""What to do about a zoo that a recipe has built."""
 
 
 class ZooError(ValueError):
@@ -58,14 +70,12 @@ class Status(IntEnum):
     DIVERGED = 2
 
 
-class Store:
-    """Named arrays with a leading axis of models, stored in chunks of models."""
+class Chunks:
+    """Models in chunks of equal size, the last one smaller."""
 
-    def __init__(self, path: str | os.PathLike, models: int, chunk: int):
-        """A store at a path that exists or will be created by `create`."""
-        self.path, self.models, self.chunk = Path(path), models, chunk
-        self._arrays: dict[str, Any] = {}
-        self._forms: dict[str, Form] = {"status": ((), "uint8")}
+    def __init__(self, models: int, chunk: int, remedy: str = ""):
+        self.models, self.chunk = models, chunk
+        self.remedies = dict.fromkeys(_REMEDIES, remedy) if remedy else _REMEDIES
 
     @property
     def num_chunks(self) -> int:
@@ -76,10 +86,28 @@ class Store:
         """The models of a chunk."""
         return slice(chunk * self.chunk, min((chunk + 1) * self.chunk, self.models))
 
+
+class Store(Chunks):
+    """Named arrays with a leading axis of models, stored in chunks of models."""
+
+    def __init__(self, path: str | os.PathLike, models: int, chunk: int, remedy: str = ""):
+        """A store at a path that exists or will be created by `create`.
+
+        Args:
+            path: the folder.
+            models: how many models.
+            chunk: how many of them a file holds.
+            remedy: what to do about damage; by default, build the zoo again.
+        """
+        super().__init__(models, chunk, remedy)
+        self.path = Path(path)
+        self._arrays: dict[str, Any] = {}
+        self._forms: dict[str, Form] = {"status": ((), "uint8")}
+
     def create(self, arrays: Mapping[str, Form], attributes: dict) -> None:
         """Create arrays of these forms; existing ones are kept."""
         self.expect(arrays)
-        with _explained(self.path, "created"):
+        with self._explained(self.path, "created"):
             self.path.mkdir(parents=True, exist_ok=True)
             for name in arrays:
                 self._open(name, create=True)
@@ -93,7 +121,7 @@ class Store:
 
     def write(self, chunk: int, values: Mapping[str, np.ndarray]) -> None:
         """Write the arrays of a chunk to disk, the status last."""
-        with _explained(self.path, "written", self.rows(chunk)):
+        with self._explained(self.path, "written", self.rows(chunk)):
             others = [self._write(name, chunk, x) for name, x in values.items() if name != "status"]
             for future in others:
                 future.result()
@@ -101,7 +129,7 @@ class Store:
 
     def forget(self, chunk: int) -> None:
         """Mark a chunk as missing, before it is written again."""
-        with _explained(self.path, "written", self.rows(chunk)):
+        with self._explained(self.path, "written", self.rows(chunk)):
             self._write("status", chunk, np.zeros(self.chunk)).result()
 
     def _write(self, name: str, chunk: int, values: np.ndarray) -> Any:
@@ -117,7 +145,7 @@ class Store:
         """
         self.check_chunks(name, [chunk])
         rows = self.rows(chunk)
-        with _explained(self.path / name, "read", rows):
+        with self._explained(self.path / name, "read", rows):
             return self._array(name)[rows].read().result()
 
     def check_chunks(self, name: str, chunks: Iterable[int]) -> None:
@@ -130,13 +158,13 @@ class Store:
         expected = self.chunk * prod(shape) * dtype.itemsize + _CHECKSUM_BYTES
         for chunk in chunks:
             file = Path(self.path / name / "c" / str(chunk), *["0"] * len(shape))
-            with _explained(self.path / name, "read", self.rows(chunk)):
+            with self._explained(self.path / name, "read", self.rows(chunk)):
                 found = file.stat().st_size if file.exists() else 0
             if found != expected:
                 state = "damaged" if found else "missing"
                 raise ZooError(
                     f"{self.path / name} could not be read ({_which(self.rows(chunk))}): a chunk "
-                    f"is {state}; {_REPAIR} ({found} bytes, expected {expected})"
+                    f"is {state}; {self.remedies['repair']} ({found} bytes, expected {expected})"
                 )
 
     def status(self) -> np.ndarray:
@@ -155,12 +183,12 @@ class Store:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of an array, models first."""
-        with _explained(self.path / name, "opened"):
+        with self._explained(self.path / name, "opened"):
             return tuple(self._array(name).shape)
 
     def dtype(self, name: str) -> np.dtype:
         """The dtype of an array."""
-        with _explained(self.path / name, "opened"):
+        with self._explained(self.path / name, "opened"):
             return self._array(name).dtype.numpy_dtype
 
     def damage(self, names: Iterable[str]) -> Iterator[tuple[int, str]]:
@@ -176,7 +204,9 @@ class Store:
                 status = values if name == "status" else status
                 if status is None or np.any(status == Status.MISSING):
                     break
-                if values is not None and not np.isfinite(values[status == Status.TRAINED]).all():
+                if values is None or name.startswith("settings."):  # which may be unknown
+                    continue
+                if not np.isfinite(values[status == Status.TRAINED]).all():
                     yield chunk, f"{self.path / name}: not finite ({_which(self.rows(chunk))})"
 
     def _array(self, name: str) -> Any:
@@ -205,6 +235,52 @@ class Store:
                 ],
             }
         return _tensorstore().open(spec, open=True, create=create).result()
+
+    @contextmanager
+    def _explained(self, path: Path, done: str, rows: slice | None = None) -> Iterator[None]:
+        """Turn the storage engine's errors into messages about the zoo, with the remedy."""
+        try:
+            yield
+        except ZooError:
+            raise
+        except (ValueError, OSError, RuntimeError) as error:
+            text = " ".join(str(error).split("[tensorstore_spec")[0].split())
+            known = [words for sign, words in _CAUSES.items() if sign in text]
+            cause = f"{known[0].format_map(self.remedies)} ({text})" if known else text
+            which = f" ({_which(rows)})" if rows else ""
+            raise ZooError(f"{path} could not be {done}{which}: {cause}") from error
+
+
+class MemoryStore(Chunks):
+    """Arrays in memory, read like those of a `Store`."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], chunk: int):
+        """Of these arrays, `status` among them; `read` returns parts of them, not copies."""
+        super().__init__(len(arrays["status"]), chunk, "make the zoo again")
+        self._arrays = dict(arrays)
+
+    def read(self, name: str, chunk: int) -> np.ndarray:
+        """A chunk of an array."""
+        return self._arrays[name][self.rows(chunk)]
+
+    def check_chunks(self, name: str, chunks: Iterable[int]) -> None:
+        """Nothing in memory can be damaged."""
+
+    def status(self) -> np.ndarray:
+        """The status of every model."""
+        return self._arrays["status"]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of an array, models first."""
+        return self._arrays[name].shape
+
+    def dtype(self, name: str) -> np.dtype:
+        """The dtype of an array."""
+        return self._arrays[name].dtype
+
+    def damage(self, names: Iterable[str]) -> Iterator[tuple[int, str]]:
+        """Nothing in memory can be damaged."""
+        return iter(())
 
 
 def _tensorstore() -> Any:
@@ -235,17 +311,3 @@ def read_attributes(path: str | os.PathLike) -> dict[str, Any]:
 
 def _which(rows: slice) -> str:
     return f"models {rows.start} to {rows.stop - 1}"
-
-
-@contextmanager
-def _explained(path: Path, done: str, rows: slice | None = None) -> Iterator[None]:
-    """Turn the storage engine's errors into messages about the zoo, with the remedy."""
-    try:
-        yield
-    except ZooError:
-        raise
-    except (ValueError, OSError, RuntimeError) as error:
-        text = " ".join(str(error).split("[tensorstore_spec")[0].split())
-        cause = next((f"{words} ({text})" for sign, words in _CAUSES.items() if sign in text), text)
-        which = f" ({_which(rows)})" if rows else ""
-        raise ZooError(f"{path} could not be {done}{which}: {cause}") from error

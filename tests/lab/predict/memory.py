@@ -23,8 +23,9 @@ class MemoryZoo(Zoo):
         )
         signal = sum(x.reshape(models, -1).mean(1) for x in jax.tree.leaves(self.stored))
         noise = rng.normal(size=(2, models)).T
-        self.success = 1 / (1 + np.exp(-2 * signal[:, None] - 0.1 * noise))
-        self.choices = {"learning_rate": rng.random(models)}
+        self.scores = {"success": 1 / (1 + np.exp(-2 * signal[:, None] - 0.1 * noise))}
+        self.settings = {"learning_rate": rng.random(models)}
+        self.attributes = {}
         self.status = np.ones(models, int)
 
     def weights(self, rows=None):

@@ -21,10 +21,10 @@ from unf.zoo._zoo import Split
 
 def test_scores_are_those_of_the_predictions(zoo, trained):
     _, report = trained
-    true = zoo.success[report.tested, 0].astype(np.float32)
+    true = zoo.scores["success"][report.tested, 0].astype(np.float32)
     for predicted, tau in zip(report.predicted, report.tau, strict=True):
         assert np.isclose(tau, np.nan_to_num(kendalltau(predicted, true).statistic))
-    again = kendalltau(true, zoo.success[report.tested, 1]).statistic
+    again = kendalltau(true, zoo.scores["success"][report.tested, 1]).statistic
     assert np.isclose(report.cap, np.nan_to_num(again))
     assert -1 <= report.settings <= 1
     assert report.valid_tau.shape == report.losses.shape == (2, 2)
@@ -34,7 +34,7 @@ def test_settings_alone_predict_what_depends_on_them():
     zoo = MemoryZoo(models=400)
     split = Split(*np.split(np.arange(400), [300, 350]))
     assert abs(settings_tau(zoo, split)) < 0.3
-    zoo.success = np.tanh(zoo.choices["learning_rate"])[:, None] * np.ones(2)
+    zoo.scores = {"success": np.tanh(zoo.settings["learning_rate"])[:, None] * np.ones(2)}
     assert settings_tau(zoo, split) > 0.8
 
 

@@ -40,7 +40,7 @@ def copied(folder, target):
 
 def test_a_zoo_has_the_figures_of_its_arrays(zoo_folder):
     zoo, html = Zoo(zoo_folder), report.render(zoo_folder)
-    page, success = check(html), zoo.success[zoo.trained, 0]
+    page, success = check(html), zoo.scores["success"][zoo.trained, 0]
     assert f"with a median of {np.median(success):.1%}" in page.text
     assert "32 of 32 networks are trained, of which 1 diverged" in page.text
     for level in (0, 0.25, 0.95, 1):

@@ -32,9 +32,12 @@ def copy(whole, tmp_path):
 
 def test_everything_is_there(whole):
     assert whole.complete and whole.trained.tolist() == list(range(MODELS))
-    assert whole.success.shape == whole.loss.shape == (MODELS, 2)
-    assert set(whole.choices["batch_size"]) == {2, 3}
-    assert np.all(whole.choices["learning_rate"] >= 1e-4)
+    assert {name: x.shape for name, x in whole.scores.items()} == {
+        "success": (MODELS, 2),
+        "loss": (MODELS, 2),
+    }
+    assert set(whole.settings["batch_size"]) == {2, 3}
+    assert np.all(whole.settings["learning_rate"] >= 1e-4)
     weights = whole.weights(np.array([3, 9]))
     assert weights["encoder"]["hn"]["kernel"].shape == (2, 3, 3)
     assert repr(whole) == f"Zoo(tiny-rnn, 14 of 14 models, {str(whole.path)!r})"
@@ -48,8 +51,9 @@ def test_measurements_are_those_of_the_stored_weights(whole):
         key = jax.random.wrap_key_data(words[model])
         measure_key = jax.random.fold_in(jax.random.split(key, 4)[3], 0)
         measured = RECIPE.task.measure(params, (), key=measure_key)
-        assert whole.success[model, 0] == pytest.approx(float(measured["success"]), abs=1e-6)
-        assert whole.loss[model, 0] == pytest.approx(float(measured["loss"]), rel=1e-4)
+        success, loss = (whole.scores[name][model, 0] for name in ("success", "loss"))
+        assert success == pytest.approx(float(measured["success"]), abs=1e-6)
+        assert loss == pytest.approx(float(measured["loss"]), rel=1e-4)
 
 
 def test_another_tool_reads_it(whole):
@@ -66,7 +70,7 @@ def test_the_same_seed_gives_the_same_bytes(whole, tmp_path):
 
 def test_another_seed_gives_other_weights(whole, tmp_path):
     other = build_tiny(tmp_path / "other", seed=1)
-    assert not np.array_equal(other.loss, whole.loss)
+    assert not np.array_equal(other.scores["loss"], whole.scores["loss"])
 
 
 @pytest.mark.parametrize("stop_after", [0, 1, 3])
@@ -86,8 +90,8 @@ def test_an_interrupted_zoo_is_continued_to_the_same_bytes(
         build_tiny(tmp_path / "zoo")
     part = Zoo(tmp_path / "zoo")
     assert not part.complete and len(part.trained) == stop_after * CHUNK
-    assert np.isnan(part.success[stop_after * CHUNK :]).all()
-    assert "incomplete: rebuild it with the same arguments and resume=True" in part.describe()
+    assert np.isnan(part.scores["success"][stop_after * CHUNK :]).all()
+    assert "incomplete: rebuild the zoo with the same arguments and resume=True" in part.describe()
     stop_after = -1
     before = len(trained)
     build_tiny(tmp_path / "zoo", resume=True)
@@ -114,7 +118,7 @@ class Wild(TwoMoonsZoo):
 
 def test_diverged_models_are_kept_and_marked(tmp_path):
     zoo = build_tiny(tmp_path / "zoo", Wild(steps=2))
-    wild = zoo.choices["initial_scale"] > 0.8
+    wild = zoo.settings["initial_scale"] > 0.8
     np.testing.assert_array_equal(zoo.diverged, wild)
     assert zoo.complete and 0 < wild.sum() < MODELS
     np.testing.assert_array_equal(zoo.trained, np.flatnonzero(~wild))
@@ -173,7 +177,7 @@ def change_attributes(path, **changes):
 
 def test_another_format_is_refused(copy):
     change_attributes(copy, format=99)
-    with pytest.raises(ZooError, match="a zoo of format 99; this version of unf reads format 1"):
+    with pytest.raises(ZooError, match="a zoo of format 99; this version of unf reads formats 1"):
         Zoo(copy)
 
 
@@ -199,7 +203,7 @@ def test_an_incomplete_description_is_refused(copy):
 def test_weights_that_are_not_finite_though_marked_as_trained(whole, copy):
     """E.g. written by another tool: the checksum is right, the number is not."""
     zarr.open_group(copy, mode="r+")["weights.output.bias"][5] = np.nan
-    with pytest.raises(ZooError, match="weights of model 5 are not finite although it is marked"):
+    with pytest.raises(ZooError, match="of model 5 is not finite although it is marked"):
         Zoo(copy).weights()
     assert len(Zoo(copy).damage()) == 1
     build_tiny(copy, resume=True, repair=True)
@@ -306,7 +310,7 @@ def _store_at(path):
 def test_the_second_zoo_is_built_by_the_same_machinery(tmp_path):
     zoo = build_tiny(tmp_path / "zoo", SmallCNNZoo(channels=2, steps=3, batch_sizes=(4,)), models=5)
     assert zoo.complete and recipe_of(zoo) == SmallCNNZoo(channels=2, steps=3, batch_sizes=(4,))
-    assert set(zoo.choices) == {
+    assert set(zoo.settings) == {
         "batch_size", "learning_rate", "initial_scale", "dropout", "weight_decay", "data_fraction",
     }  # fmt: skip
     assert zoo.status.tolist() == [Status.TRAINED] * 5

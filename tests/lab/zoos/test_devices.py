@@ -22,7 +22,7 @@ report = predict.train(
     zoo, "statnn", sys.argv[2] + "/out", training=training, seeds=2, sizes=(16, 8, 8),
     show_progress=False,
 )
-loss = zoo.loss.tolist()
+loss = zoo.scores["loss"].tolist()
 print(json.dumps({"loss": loss, "predicted": report.predicted.tolist()}))
 """
 

@@ -1,6 +1,8 @@
 """`unf zoo` and `unf predict`: zoos of trained networks, and predictors that read their weights."""
 
+import csv
 import dataclasses
+import io
 import json
 import sys
 from collections.abc import Mapping
@@ -99,19 +101,24 @@ class Info(Command):
             print(with_flags("\n".join(lines), {"resume", "repair"}))
         if self.csv and not damage:
             self.csv.parent.mkdir(parents=True, exist_ok=True)
-            self.csv.write_text(_as_csv(zoo))
+            self.csv.write_text(_as_csv(zoo), encoding="utf-8")
         return int(bool(damage))
 
 
 def _as_csv(zoo: Zoo) -> str:
-    """Choices and measurements of every finished network."""
-    names = ["success", "success_again", "loss", "loss_again", *zoo.choices]
-    columns = [*zoo.success.T, *zoo.loss.T, *zoo.choices.values()]
-    lines = [",".join(["model", "status", *names])]
+    """Scores and settings of every finished network; NAME_again is measured again."""
+    columns: dict[str, np.ndarray] = {}
+    for name, score in zoo.scores.items():
+        columns |= {name + "_again" * i: column for i, column in enumerate(score.T)}
+    columns |= zoo.settings
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["model", "status", *columns])
     for model in np.flatnonzero(zoo.status):
-        values = [f"{column[model]:.6g}" for column in columns]
-        lines.append(",".join([str(model), Status(zoo.status[model]).name.lower(), *values]))
-    return "\n".join(lines) + "\n"
+        values = [column[model] for column in columns.values()]
+        cells = [x if isinstance(x, str) else f"{x:.6g}" for x in values]
+        writer.writerow([model, Status(zoo.status[model]).name.lower(), *cells])
+    return text.getvalue()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,16 +141,19 @@ class Plot(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Train(Job):
-    """Train predictors of the success of a zoo's networks, and test them once.
+    """Train predictors of a score of a zoo's networks, and test them once.
 
     Examples:
         unf predict train --zoo out/zoo --method unf --seeds 5 --out out/unf
         unf predict train --zoo out/zoo --method statnn
+        unf predict train --zoo out/mine --method unf --score accuracy
     """
 
-    zoo: ZooFolder  # Networks whose success is to be predicted.
+    zoo: ZooFolder  # Networks whose score is to be predicted.
     out: Folder = None  # For results; out/predict-METHOD by default.
     method: Annotated[str, one_of(tuple(predict.METHODS))]  # What reads the weights.
+    # Which score to predict, between 0 and 1; the zoo's first by default.
+    score: Annotated[str | None, arg(metavar="NAME")] = None
     seeds: int = 5  # How many predictors to train.
     seed: int = 0  # Seed of the first predictor.
     # How many networks to train on, validate with and test on; 8:1:1 by default.
@@ -171,6 +181,7 @@ class Train(Job):
             Zoo(self.zoo),
             self.method,
             self.results,
+            score=self.score,
             training=self.training,
             seeds=self.seeds,
             seed=self.seed,
@@ -190,10 +201,11 @@ class Train(Job):
 
 @dataclass(frozen=True, kw_only=True)
 class Apply(Command):
-    """Predict the success of a zoo's networks, as CSV.
+    """Predict the score of a zoo's networks, as CSV.
 
-    The column split says what a network was for the predictor: train, valid or test if the
-    predictor was trained on this zoo, and nothing if it was not.
+    The column measured has the score that the predictor was trained for, if the zoo has it. The
+    column split says what a network was for the predictor: train, valid or test if the predictor
+    was trained on this zoo, and nothing if it was not.
 
     Examples:
         unf predict apply --checkpoint out/unf --zoo out/another-zoo > predictions.csv
@@ -207,18 +219,18 @@ class Apply(Command):
     def run(self) -> None:
         """Predict, and print or write a line for each network."""
         zoo = Zoo(self.zoo)
-        rows, predicted, split = predict.apply(self.checkpoint, zoo)
+        found = predict.apply(self.checkpoint, zoo)
         lines = ["model,predicted,measured,split"]
-        lines += [
-            f"{row},{value:.6f},{zoo.success[row, 0]:.6f},{part}"
-            for row, value, part in zip(rows, predicted, split, strict=True)
-        ]
+        for row, predicted, measured, part in zip(*found, strict=True):
+            known = "" if np.isnan(measured) else f"{measured:.6f}"
+            lines.append(f"{row},{predicted:.6f},{known},{part}")
         text = "\n".join(lines) + "\n"
         if self.out:
             self.out.parent.mkdir(parents=True, exist_ok=True)
             self.out.write_text(text)
         else:
             sys.stdout.write(text)
-        seen = np.isin(split, ("train", "valid")).sum()
+        seen = np.isin(found.split, ("train", "valid")).sum()
         if seen:
-            say(f"note: {seen} of {len(rows)} networks were used in training; see the column split")
+            used = f"{seen} of {len(found.rows)} networks were used in training"
+            say(f"note: {used}; see the column split")

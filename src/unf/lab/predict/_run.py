@@ -44,7 +44,7 @@ from ._fit import (
 
 MODELS, RESULT = "model-{}.safetensors", "result.json"
 CHECKPOINT = "checkpoint of a predictor training"
-_JOB = ("method", "training", "seeds", "include_diverged", "zoo")
+_JOB = ("method", "score", "training", "seeds", "include_diverged", "zoo")
 _ARRAYS = dict.fromkeys(("tau", "r2", "valid_tau", "losses", "predicted", "true"), float)
 _ARRAYS |= dict.fromkeys(("trained", "validated", "tested"), int)
 
@@ -53,10 +53,11 @@ _ARRAYS |= dict.fromkeys(("trained", "validated", "tested"), int)
 class Report:
     """What an experiment found; arrays have a row or an entry for each seed.
 
-    `cap` is the test–retest ceiling: τ between two measurements of the test networks. `settings`
-    is the τ of a model that sees only the settings each network was trained with. `invariance`
-    is the largest change of a prediction when hidden neurons are reordered. `trained`,
-    `validated` and `tested` are rows of the zoo; early versions recorded only the last.
+    `cap` is the test–retest ceiling: τ between two measurements of the test networks, None if
+    there is only one. `settings` is the τ of a model that sees only the settings each network was
+    trained with, None if the zoo has no settings. `invariance` is the largest change of a
+    prediction when hidden neurons are reordered. `trained`, `validated` and `tested` are rows of
+    the zoo; early versions recorded only the last. `score` is the one that was predicted.
     """
 
     method: str
@@ -67,8 +68,8 @@ class Report:
     seeds: list[int]
     tau: Float[np.ndarray, " seeds"]
     r2: Float[np.ndarray, " seeds"]
-    cap: float
-    settings: float
+    cap: float | None
+    settings: float | None
     valid_tau: Float[np.ndarray, "epochs seeds"]
     losses: Float[np.ndarray, "epochs seeds"]
     predicted: Float[np.ndarray, "seeds test"]
@@ -79,6 +80,7 @@ class Report:
     seconds: float
     trained: Int[np.ndarray, " train"] | tuple[()] = ()
     validated: Int[np.ndarray, " valid"] | tuple[()] = ()
+    score: str = "success"
 
     @property
     def title(self) -> str:
@@ -89,6 +91,14 @@ class Report:
     def tau_error(self) -> float:
         """The standard error of the mean τ over the choice of test networks (jackknife)."""
         return jackknife_error(leave_one_out_tau(self.predicted, self.true))
+
+    @property
+    def baselines(self) -> str:
+        """The test–retest ceiling and the settings' τ in words, as far as there are any."""
+        ceiling = f"test–retest ceiling of τ {self.cap:.4f}" if self.cap is not None else ""
+        alone = "a model that sees only the training settings reaches "
+        settings = f"{alone}{self.settings:.4f}" if self.settings is not None else ""
+        return "; ".join(filter(None, (ceiling, settings)))
 
     def to_json(self) -> str:
         """Everything, with versions, machine and date."""
@@ -112,7 +122,7 @@ class Report:
             PredictError: if the text is something else.
         """
         try:
-            record = {"trained": [], "validated": [], **json.loads(text)}
+            record = {"trained": [], "validated": [], "score": "success", **json.loads(text)}
             fields: dict[str, Any] = {f.name: record[f.name] for f in dataclasses.fields(cls)}
             fields |= {name: np.asarray(fields[name], dtype) for name, dtype in _ARRAYS.items()}
             return cls(**fields)
@@ -122,21 +132,21 @@ class Report:
     def __str__(self) -> str:
         error = self.tau_error
         few = too_few(len(self.true), error)
-        return (
+        lines = (
             f"{self.title}: τ {summary(self.tau, 4)}, R² {summary(self.r2, 4)} on "
-            f"{len(self.true):,} test networks ({len(self.seeds)} seeds)\n"
-            f"test–retest ceiling of τ {self.cap:.4f}; a model that sees only the training "
-            f"settings reaches {self.settings:.4f}\n"
-            f"standard error of τ over test networks: {error:.4f}{few and f'; {few}'}"
+            f"{len(self.true):,} test networks ({len(self.seeds)} seeds)",
+            self.baselines,
+            f"standard error of τ over test networks: {error:.4f}{few and f'; {few}'}",
         )
+        return "\n".join(filter(None, lines))
 
 
-def load_examples(zoo: Zoo, rows: Int[np.ndarray, " rows"]) -> Examples:
-    """Weights, zero where they are not finite, and success rates by the first measurement."""
+def load_examples(zoo: Zoo, rows: Int[np.ndarray, " rows"], score: str = "success") -> Examples:
+    """Weights, zero where they are not finite, and scores by the first measurement."""
     weights = zoo.weights(rows)
     if zoo.diverged[rows].any():
         weights = jax.tree.map(lambda x: np.nan_to_num(x, posinf=0.0, neginf=0.0), weights)
-    return Examples(weights, zoo.success[rows, 0].astype(np.float32))
+    return Examples(weights, zoo.scores[score][rows, 0].astype(np.float32))
 
 
 def train(
@@ -144,6 +154,7 @@ def train(
     method: str,
     out: str | os.PathLike,
     *,
+    score: str | None = None,
     training: Training | None = None,
     seeds: int = 5,
     seed: int = 0,
@@ -160,9 +171,10 @@ def train(
     sharded across all devices of all processes that `jax.distributed` knows.
 
     Args:
-        zoo: the networks whose success to predict.
+        zoo: the networks whose scores to predict.
         method: one of `METHODS`.
         out: the folder for results.
+        score: which of the zoo's scores, by default the first.
         training: the training settings, by default the method's.
         seeds: how many predictors to train together.
         seed: the first predictor's seed.
@@ -174,19 +186,20 @@ def train(
         show_progress: show the rate and the time left on standard error.
 
     Raises:
-        PredictError: if the method is unknown, there are results already, or the run to be
-            resumed had other arguments.
+        PredictError: if the method or the score is unknown, the score is not between 0 and 1,
+            there are results already, or the run to be resumed had other arguments.
         ZooError: if the zoo has too few networks, or is damaged.
     """
     if method not in METHODS:
         raise PredictError(f"unknown method {method!r}; expected one of {list(METHODS)}")
     if seeds < 1 or seed < 0:
         raise PredictError(f"seeds is {seeds} and seed {seed}; expected at least 1 and 0")
+    score = _check_score(zoo, score)
     started, folder = time.perf_counter(), Path(out)
     training = training or Training(**METHODS[method].defaults)
     split = zoo.split(sizes, diverged=include_diverged)
     all_seeds = list(range(seed, seed + seeds))
-    values = (method, dataclasses.asdict(training), all_seeds, include_diverged, zoo.origin)
+    values = (method, score, dataclasses.asdict(training), all_seeds, include_diverged, zoo.origin)
     about: dict[str, Any] = dict(zip(_JOB, values, strict=True))
     finished = _read(folder)
     checkpoints = claim(
@@ -200,8 +213,8 @@ def train(
     )
     if resume and finished:
         return finished
-    settings = settings_tau(zoo, split)
-    learn, choose, test = (load_examples(zoo, rows) for rows in split)
+    settings = settings_tau(zoo, split, score)
+    learn, choose, test = (load_examples(zoo, rows, score) for rows in split)
     steps = training.epochs * max(1, len(split.train) // training.batch_size)
     what = f"{seeds} predictors at once, in batches of {training.batch_size}"
     show = show_progress and is_first()
@@ -217,7 +230,7 @@ def train(
         **about,
         split={name: len(rows) for name, rows in split._asdict().items()},
         **dict(zip(("trained", "validated", "tested"), split, strict=True)),
-        cap=kendall_tau(zoo.success[split.test, 0], zoo.success[split.test, 1]),
+        cap=_ceiling(zoo.scores[score][split.test]),
         settings=settings,
         **_tested(zoo.space, test, fitted, seed),
         seconds=time.perf_counter() - started,
@@ -227,6 +240,27 @@ def train(
             save_model(folder / MODELS.format(number), _pick(to_host(fitted.models), i))
         write_whole(folder / RESULT, report.to_json())
     return report
+
+
+def _check_score(zoo: Zoo, score: str | None) -> str:
+    """The score to predict, whose values must be between 0 and 1."""
+    score = next(iter(zoo.scores)) if score is None else score
+    if score not in zoo.scores:
+        raise PredictError(f"the zoo has no score {score!r}; expected one of {list(zoo.scores)}")
+    values = zoo.scores[score][:, 0]
+    values = values[np.isfinite(values)]
+    if len(values) and not 0 <= values.min() <= values.max() <= 1:
+        raise PredictError(
+            f"score {score!r} is from {values.min():.4g} to {values.max():.4g}; predictors are "
+            "trained with cross entropy, on scores between 0 and 1: rescale it, or choose another "
+            f"score= of {list(zoo.scores)}"
+        )
+    return score
+
+
+def _ceiling(scores: Float[np.ndarray, "test repeats"]) -> float | None:
+    """Kendall's τ between two measurements, if there are two."""
+    return kendall_tau(scores[:, 0], scores[:, 1]) if scores.shape[1] > 1 else None
 
 
 def _job(about: Mapping[str, Any], split: Sequence[int]) -> dict[str, Any]:
@@ -260,15 +294,17 @@ def _tested(space: WeightSpace, test: Examples, fitted: Fit, seed: int) -> dict[
     }
 
 
-def settings_tau(zoo: Zoo, split: Split) -> float:
+def settings_tau(zoo: Zoo, split: Split, score: str = "success") -> float | None:
     """Test τ of boosted trees that see the settings each network was trained with, no weights.
 
     A predictor that reads weights and does no better may have learned to recognize the learning
-    rate, and nothing that the networks themselves do.
+    rate, and nothing that the networks themselves do. None if the zoo has no settings.
 
     Raises:
         PredictError: if scikit-learn is missing.
     """
+    if not zoo.settings:
+        return None
     try:
         from sklearn.ensemble import HistGradientBoostingRegressor
         from threadpoolctl import threadpool_limits
@@ -276,12 +312,18 @@ def settings_tau(zoo: Zoo, split: Split) -> float:
         raise PredictError(
             "scikit-learn is missing; run: pip install 'universal-neural-functionals[lab]'"
         ) from error
-    settings = np.stack([np.asarray(x, float) for x in zoo.choices.values()], axis=1)
-    success = zoo.success[:, 0].astype(float)
+    settings = np.stack([_as_numbers(x) for x in zoo.settings.values()], axis=1)
+    true = zoo.scores[score][:, 0].astype(float)
     trees = HistGradientBoostingRegressor(random_state=0)
     with threadpool_limits(1):  # more threads are slower, and much slower on a busy machine
-        predicted = trees.fit(settings[split.train], success[split.train]).predict(settings)
-    return kendall_tau(predicted[split.test], success[split.test])
+        predicted = trees.fit(settings[split.train], true[split.train]).predict(settings)
+    return kendall_tau(predicted[split.test], true[split.test])
+
+
+def _as_numbers(setting: np.ndarray) -> Float[np.ndarray, " networks"]:
+    """A setting as trees read it: words as their positions in the alphabet."""
+    words = setting.dtype.kind == "U"
+    return np.asarray(np.unique(setting, return_inverse=True)[1] if words else setting, float)
 
 
 class Predictions(NamedTuple):
@@ -289,11 +331,12 @@ class Predictions(NamedTuple):
 
     rows: Int[np.ndarray, " networks"]
     predicted: Float[np.ndarray, " networks"]
+    measured: Float[np.ndarray, " networks"]
     split: np.ndarray
 
 
 def apply(checkpoint: str | os.PathLike, zoo: Zoo) -> Predictions:
-    """Predict the success of every finished network of a zoo.
+    """Predict the score of every finished network of a zoo.
 
     Args:
         checkpoint: a predictor's file, or the folder of an experiment, whose predictors'
@@ -301,7 +344,8 @@ def apply(checkpoint: str | os.PathLike, zoo: Zoo) -> Predictions:
         zoo: the networks whose weights to read.
 
     Returns:
-        `rows`, the networks' rows in the zoo; `predicted`, their predicted success rates; and
+        `rows`, the networks' rows in the zoo; `predicted`, their predicted scores; `measured`,
+        the same score by the zoo's first measurement, NaN if the zoo does not have it; and
         `split`: "train", "valid" or "test" for networks that the predictors were trained on,
         chosen by or tested on, "" for all others, and where that is not on record.
 
@@ -315,7 +359,7 @@ def apply(checkpoint: str | os.PathLike, zoo: Zoo) -> Predictions:
         raise PredictError(f"{path}: no predictor here; unf.lab.predict.train makes them")
     rows = zoo.trained
     if not len(rows):
-        raise ZooError(f"{zoo.path}: no finished networks yet")
+        raise ZooError(f"{zoo}: no finished networks yet")
     weights, predictions = zoo.weights(rows), []
     for file in files:
         try:
@@ -331,7 +375,9 @@ def apply(checkpoint: str | os.PathLike, zoo: Zoo) -> Predictions:
         used = (report.trained, report.validated, report.tested)
         for name, part in zip(Split._fields, used, strict=True):
             names[np.asarray(part, int)] = name
-    return Predictions(rows, np.mean(predictions, axis=0), names[rows])
+    score = next(iter(zoo.scores)) if report is None else report.score
+    measured = zoo.scores.get(score, np.full((zoo.models, 1), np.nan))[rows, 0]
+    return Predictions(rows, np.mean(predictions, axis=0), measured, names[rows])
 
 
 def _check_fits(model: Invariant, space: WeightSpace, file: Path) -> None:

@@ -20,7 +20,7 @@ from ._runs import DAMAGE, ReportError, Section, recognize, short
 
 _EXPECTED = (
     "expected a zoo, a predictor's training, a meta-training or a comparison of optimizers; make "
-    "one with unf zoo build, unf predict train, unf lopt train or unf lopt eval"
+    "one with unf zoo build or import, unf predict train, unf lopt train or unf lopt eval"
 )
 _MOST_RUNS, _MOST_FOLDERS, _MOST_TENSORS, _LONGEST = 40, 2000, 120, 100_000
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff\ud800-\udfff]")
@@ -136,11 +136,12 @@ def _chart(panel: plots.Panel, salt: str) -> dict[str, Any]:
 
 
 def _groups(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Predictors of the same zoo and the same test networks: only their τ can be compared."""
+    """Predictors of one score of the same test networks: only their τ can be compared."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for run in runs:
         if (report := run["section"].scores) is not None:
-            key = [report.zoo, report.split, report.include_diverged, report.tested.tolist()]
+            tests = [report.split, report.include_diverged, report.tested.tolist()]
+            key = [report.zoo, report.score, *tests]
             groups.setdefault(json.dumps(key, sort_keys=True), []).append(run)
     found = []
     for i, members in enumerate(groups.values()):

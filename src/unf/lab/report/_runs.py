@@ -100,7 +100,7 @@ def _zoo(path: Path) -> Section:
     statement = f"{zoo.models - missing:,} of {zoo.models:,} networks are trained"
     statement += f", of which {zoo.diverged.sum():,} diverged." if zoo.diverged.any() else "."
     rows = []
-    for name, values in (("success", zoo.success), ("loss", zoo.loss)):
+    for name, values in zoo.scores.items():
         values = values[trained, 0][np.isfinite(values[trained, 0])]
         if not len(values):
             continue
@@ -109,6 +109,9 @@ def _zoo(path: Path) -> Section:
         if name == "success":
             statement += f" Half of them solve between {levels[2]:.1%} and {levels[4]:.1%} of "
             statement += f"fresh problems, with a median of {levels[3]:.1%}."
+        elif name == next(iter(zoo.scores)):
+            statement += f" Half of them have {name} between {levels[2]:.4g} and {levels[4]:.4g}, "
+            statement += f"with a median of {levels[3]:.4g}."
     head = ["", "minimum", "5%", "25%", "50%", "75%", "95%", "maximum"]
     caption = f"Quantiles over {len(trained):,} networks that did not diverge, first measurement."
     return Section(
@@ -130,9 +133,10 @@ def _predictor(path: Path) -> Section:
     name, tests = str(report.method), len(report.true)
     statement = (
         f"{plots.method_title(name)}: Kendall's τ {summary(report.tau, 4)} on {tests:,} networks "
-        f"that it has never seen ({_count(report.seeds, 'seed')}). The test–retest ceiling is "
-        f"{report.cap:.4f}; the training settings alone reach {report.settings:.4f}."
+        f"that it has never seen ({_count(report.seeds, 'seed')})."
     )
+    if report.baselines:
+        statement += f" {report.baselines[0].upper()}{report.baselines[1:]}."
     if few := too_few(tests, float(record.get("tau_error_over_networks") or 0)):
         statement += f" {few}."
     best = np.fmax.reduce(report.valid_tau, axis=0)
@@ -145,7 +149,7 @@ def _predictor(path: Path) -> Section:
     caption += f"changes predictions by at most {report.invariance:.1g}."
     known = ("method", "parameters", "seconds", "include_diverged", "split", "training", "zoo")
     section = Section(
-        file.parent.resolve().name if path.is_dir() else file.stem, "predictor of success",
+        file.parent.resolve().name if path.is_dir() else file.stem, f"predictor of {report.score}",
         statement, scores=report, provenance=record, settings={key: record[key] for key in known},
         panels=[
             plots.prediction_panel(report), plots.score_panel([report]),
@@ -168,7 +172,7 @@ def _stopped(path: Path) -> Section:
     job = Checkpoints(path / "checkpoints", {}).descriptions()[-1]
     statement = f"The training of {plots.method_title(str(job['method']))} was stopped."
     warning = "Unfinished: the predictors have not been tested."
-    kind = "predictor of success"
+    kind = f"predictor of {job.get('score', 'success')}"
     return Section(path.resolve().name, kind, statement, False, [warning], settings=job)
 
 

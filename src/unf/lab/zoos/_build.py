@@ -14,8 +14,9 @@ from jaxtyping import Array, Key
 
 from ..._devices import is_first, wait_for_all
 from ...zoo import Status, Zoo, ZooError
+from ...zoo._arrays import array_name
 from ...zoo._store import Store, read_attributes
-from ...zoo._zoo import FORMAT, array_name, stored_arrays
+from ...zoo._zoo import FORMAT, SEED, built_columns, stored_arrays
 from .._folder import first_difference
 from .._progress import Progress, say
 from ._recipe import Recipe
@@ -108,7 +109,9 @@ def _prepare(store: Store, recipe: Recipe, seed: int, resume: bool, repair: bool
     elif store.path.exists() and not store.path.is_dir():
         raise ZooError(f"{store.path}: a file, not a folder; choose another name")
     if repair or not exists:
-        store.create(stored_arrays(recipe.task.space, attributes["choices"]), attributes)
+        scores, settings = built_columns(attributes["choices"])
+        arrays = stored_arrays(recipe.task.space, [*scores.values(), *settings.values()])
+        store.create(arrays | SEED, attributes)
 
 
 def describe(recipe: Recipe, *, models: int, seed: int, chunk: int) -> dict[str, Any]:
