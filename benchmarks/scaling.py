@@ -65,15 +65,14 @@ def _measure() -> dict[str, float]:
     import jax.numpy as jnp
     import numpy as np
 
-    from unf.lab._progress import Progress
     from unf.lab.lopt import MetaTraining, first_theta
-    from unf.lab.predict import METHODS, Training
-    from unf.lab.predict._fit import Examples, fit
+    from unf.lab.predict import METHODS
     from unf.lab.tasks import MLPTask
     from unf.lab.zoos import TinyRNN
     from unf.lab.zoos._train import train_chunk
     from unf.meta import InnerTraining, advance, begin
     from unf.meta._train import shard
+    from unf.models import fit
 
     def rate(work, go) -> float:
         go()
@@ -100,13 +99,12 @@ def _measure() -> dict[str, float]:
     space = recipe.task.space
     rng = np.random.default_rng(0)
     weights = [rng.normal(size=(64, *leaf.shape)).astype(np.float32) for leaf in space.leaves]
-    examples = Examples(space.unflatten(weights), np.full(64, 0.5, np.float32))
-    training = Training(epochs=1, batch_size=8)
+    examples = space.unflatten(weights), np.full(64, 0.5, np.float32)
+    model = METHODS["unf"].make(space, key)
 
     def train() -> None:
-        with Progress("", 8, show=False) as progress:
-            make = lambda k: METHODS["unf"].make(space, k)  # noqa: E731
-            fit(make, examples, examples, training, seeds=[0], progress=progress)
+        options = {"loss": "bce", "epochs": 1, "batch_size": 8, "standardize": False}
+        fit(model, *examples, key=key, validation=examples, progress=False, **options)
 
     return {
         "zoo, model-steps/s": zoo,

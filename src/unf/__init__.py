@@ -7,7 +7,7 @@ from . import basis, graph, models, nn, spec, testing
 from ._version import __version__
 from .basis import count_terms
 from .graph import infer, register_rule
-from .models import load_model, save_model
+from .models import fit, load_model, save_model
 from .spec import SpecError, SymmetryError, WeightSpace, verify
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ __all__ = [
     "__version__",
     "basis",
     "count_terms",
+    "fit",
     "graph",
     "infer",
     "load_model",

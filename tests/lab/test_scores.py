@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
-from unf.lab._scores import jackknife_error, kendall_tau, leave_one_out_tau, r_squared, summary
+from unf.lab._scores import jackknife_error, leave_one_out_tau, summary
+from unf.models._scores import accuracy, kendall_tau, r_squared
 
 
 @pytest.mark.parametrize("values", [[0.1, 0.4, 0.2, 0.9], [0.1, 0.1, 0.2, 0.9]])
@@ -12,6 +13,7 @@ def test_tau_is_that_of_scipy(values):
     x, y = np.array(values), np.array([0.3, 0.5, 0.5, 0.6])
     assert np.isclose(kendall_tau(x, y), kendalltau(x, y).statistic)
     assert kendall_tau(np.ones(4), y) == 0
+    assert np.isnan(kendall_tau(np.array([np.nan, 1, 2, 3]), y))
 
 
 def test_tau_without_each_network():
@@ -39,6 +41,12 @@ def test_r_squared():
     assert r_squared(true, true) == 1
     assert r_squared(np.ones(3), true) == 0
     assert np.isnan(r_squared(true, np.ones(3)))
+
+
+def test_accuracy():
+    probabilities = np.array([[0.9, 0.1], [0.3, 0.7], [0.6, 0.4]])
+    assert accuracy(probabilities, np.array([0, 1, 1])) == pytest.approx(2 / 3)
+    assert np.isnan(accuracy(probabilities * np.nan, np.array([0, 1, 1])))
 
 
 def test_summary():

@@ -9,7 +9,7 @@ import pytest
 from tests.lab.predict.memory import SIZES, MemoryZoo
 from tests.lab.zoos.tiny import RECIPE
 from unf.lab import predict, table1
-from unf.lab._scores import kendall_tau
+from unf.models._scores import kendall_tau
 
 TINY = table1.Setting(RECIPE, 32, SIZES, seeds=2, methods=("statnn",), epochs=1, chunk=16)
 

@@ -11,9 +11,9 @@ import jax
 
 from .._devices import UnevenError, enough_memory, is_first, wait_for_all
 from .._persistence import CheckpointError, Checkpoints
+from .._progress import say
 from .._version import __version__
 from ..spec._errors import shown
-from ._progress import say
 
 
 def claim(

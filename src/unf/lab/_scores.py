@@ -1,13 +1,7 @@
-"""How well predictions rank and fit the true values, and how certain the scores are."""
+"""How certain scores are."""
 
 import numpy as np
 from jaxtyping import Float
-
-
-def kendall_tau(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> float:
-    """Kendall's rank correlation (tau-b); 0 if either argument is constant."""
-    dx, dy = (np.sign(v[:, None] - v[None, :]) for v in (x, y))
-    return float(np.sum(dx * dy) / max(np.linalg.norm(dx) * np.linalg.norm(dy), 1.0))
 
 
 def leave_one_out_tau(
@@ -37,12 +31,6 @@ def too_few(tests: int, error: float) -> str:
         return ""
     what = f"τ that differ by less than {2 * error:.2f}" if error > 0.005 else "methods"
     return f"{tests:,} test networks are too few to tell apart {what}"
-
-
-def r_squared(predicted: Float[np.ndarray, " n"], true: Float[np.ndarray, " n"]) -> float:
-    """The fraction of the variance of the true values that is predicted; NaN if it is zero."""
-    variance = np.var(true)
-    return float(1 - np.mean((predicted - true) ** 2) / variance) if variance else float("nan")
 
 
 def standard_error(values: Float[np.ndarray, " n"]) -> float:

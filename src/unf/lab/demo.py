@@ -16,12 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PyTree
 
-from ..models import InvariantUNF, StatNN
+from .._progress import Progress
+from ..models import InvariantUNF, StatNN, fit
+from ..models._scores import kendall_tau, r_squared
 from . import plots
-from ._progress import Progress
-from ._scores import kendall_tau, r_squared, summary
-from .predict import Training
-from .predict._fit import Examples, fit, invariance_gap, predict
+from ._scores import summary
+from .predict._methods import invariance_gap
 from .tasks._moons import TwoMoons
 from .zoos import TwoMoonsZoo
 from .zoos._train import train_in_parts
@@ -95,36 +95,29 @@ def run(config: Config) -> Result:
         "UNF": partial(InvariantUNF, space, 1, 1, mlp_width=128),
         "StatNN": partial(StatNN, space, 1, 1, mlp_width=128, mlp_layers=3),
     }
-    training = Training(config.epochs, batch_size=32, learning_rate=3e-3, schedule="cosine")
-    steps = config.epochs * max(len(train.success) // 32, 1)
-    seeds = [config.seed + i for i in range(config.repeats)]
+    keys = jnp.stack([jax.random.key(config.seed + i) for i in range(config.repeats)])
     scores, models = {}, {}
     for name, make in kinds.items():
-        with Progress(f"{name}, {config.repeats} runs together", steps, unit="steps") as progress:
-            models[name] = fit(
-                lambda key, make=make: make(key=key), train, valid, training, seeds=seeds,
-                progress=progress,
-            ).models  # fmt: skip
-        predictions = predict(models[name], test.weights)
-        tau = np.array([kendall_tau(p, test.success) for p in predictions])
-        r2 = np.array([r_squared(p, test.success) for p in predictions])
+        models[name] = fit(
+            [make(key=key) for key in keys], *train, key=keys, validation=valid, loss="bce",
+            epochs=config.epochs, learning_rate=3e-3, patience=None, keep="score",
+            progress=f"{name}, {config.repeats} runs together",
+        ).model  # fmt: skip
+        predictions = np.stack([model.predict(test[0]) for model in models[name]])
+        tau = np.array([kendall_tau(p, test[1]) for p in predictions])
+        r2 = np.array([r_squared(p, test[1]) for p in predictions])
         scores[name] = Score(tau, r2, predictions)
-    gap = invariance_gap(models["UNF"], space, test.weights, seed=config.seed)
+    gap = max(invariance_gap(x, space, test[0], seed=config.seed) for x in models["UNF"])
     result = Result(recipe.task, params, accuracies, scores, gap, config.out / "demo.png")
     _draw(result)
     print(result)
     return result
 
 
-def _split(params: PyTree, accuracies: Float[np.ndarray, " networks"]) -> list[Examples]:
-    """Three fifths for training, one for validation, one for testing, with leaves standardized.
-
-    A leaf's mean and deviation are two numbers from the training networks, so standardizing
-    respects every permutation.
-    """
+def _split(params: PyTree, accuracies: Float[np.ndarray, " networks"]) -> list[tuple]:
+    """Weights and accuracies: three fifths for training, one for validation, one for testing."""
     cuts = [0, 3 * len(accuracies) // 5, 4 * len(accuracies) // 5, len(accuracies)]
-    params = jax.tree.map(lambda x: (x - x[: cuts[1]].mean()) / x[: cuts[1]].std(), params)
-    examples = Examples(params, accuracies)
+    examples = (params, accuracies.astype(np.float32))
     return [jax.tree.map(lambda x, a=a, b=b: x[a:b], examples) for a, b in pairwise(cuts)]
 
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import jax
 
+from .._progress import Progress
 from ..basis import count_terms
 from ..optim import init_theta
 from ..spec import WeightSpace
 from ..testing import spaces
-from ._progress import Progress
 
 PAPER = {
     "MLP on FashionMNIST": (3_783, 2_788, 3_783),

@@ -6,17 +6,20 @@ Loading checks them against the arrays, and against the caller's weight space if
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 
 from .._persistence import FORMAT, Arrays, read_tree, write_arrays
 from ..nn._pointwise import check_leaves
 from ..spec import SpecError, WeightSpace
+from ._fitted import Fitted, Loss
 from ._invariant import Invariant, InvariantDeepSet, InvariantUNF, StatNN
 from ._unf import UNF
 
+_CONSTANTS = ("shift", "scale", "out_shift", "out_scale")
 _MAKERS: dict[str, Callable[..., Any]] = {
     make.__name__: make for make in (UNF, InvariantUNF, InvariantDeepSet, StatNN)
 }
@@ -26,10 +29,12 @@ def save_model(path: str | os.PathLike, model: eqx.Module) -> None:
     """Write a model to a safetensors file, atomically.
 
     Raises:
-        ValueError: if the model was not made by `UNF`, `InvariantUNF`, `InvariantDeepSet` or
-            `StatNN`, its structure was changed afterwards, or its activation has no name.
+        ValueError: if the model, or the one inside a `Fitted`, was not made by `UNF`,
+            `InvariantUNF`, `InvariantDeepSet` or `StatNN`, its structure was changed afterwards,
+            or its activation has no name.
     """
-    kind, arguments = getattr(model, "made_by", None) or (None, ())
+    inside = model.model if isinstance(model, Fitted) else model
+    kind, arguments = getattr(inside, "made_by", None) or (None, ())
     config = {name: value for name, value in arguments if not isinstance(value, WeightSpace)}
     spaces = {name: x.to_json() for name, x in arguments if isinstance(x, WeightSpace)}
     if callable(config.get("activation")):
@@ -38,18 +43,23 @@ def save_model(path: str | os.PathLike, model: eqx.Module) -> None:
             "e.g. activation='relu'"
         )
     description = {"what": "model", "format": FORMAT, "kind": kind, "config": config, **spaces}
+    if isinstance(model, Fitted):
+        standardized = [name for name in _CONSTANTS if getattr(model, name) is not None]
+        description["fitted"] = {"loss": model.loss, "constants": standardized}
     given = [x for _, x in arguments if isinstance(x, WeightSpace)]
     if kind is None or jax.tree.structure(model) != jax.tree.structure(
         eqx.filter_eval_shape(lambda: _build(description, given))
     ):
         raise ValueError(
-            f"cannot save this {type(model).__name__}; expected a model as one of "
+            f"cannot save this {type(inside).__name__}; expected a model as one of "
             f"{list(_MAKERS)} makes it"
         )
     write_arrays(path, model, description)
 
 
-def load_model(path: str | os.PathLike, *, space: WeightSpace | None = None) -> UNF | Invariant:
+def load_model(
+    path: str | os.PathLike, *, space: WeightSpace | None = None
+) -> UNF | Invariant | Fitted:
     """Read a model that `save_model` wrote.
 
     Args:
@@ -87,7 +97,20 @@ def _build(
     for name in ("space", "out_space"):
         if (text := description.get(name)) is not None:
             config[name] = known.get(text) or WeightSpace.from_json(text)
-    return make(**config, key=jax.random.key(0))
+    model = make(**config, key=jax.random.key(0))
+    return model if "fitted" not in description else _build_fitted(model, description)
+
+
+def _build_fitted(model: Any, description: dict[str, Any]) -> Fitted:
+    """A model with constants for each leaf's channels and each output."""
+    loss, names = description["fitted"]["loss"], description["fitted"]["constants"]
+    if loss not in get_args(Loss):
+        raise ValueError(f"unknown loss {loss!r}")
+    channels, outputs = (description["config"][name] for name in ("in_channels", "out_size"))
+    shapes: dict[str, Any] = {"out_shift": jnp.zeros(outputs), "out_scale": jnp.zeros(outputs)}
+    leaves = tuple(jnp.zeros(channels) for _ in model.space.leaves)
+    shapes |= {"shift": leaves, "scale": leaves}
+    return Fitted(model, **{name: shapes[name] for name in names}, loss=loss)
 
 
 def _upgrade(description: dict[str, Any], arrays: Arrays) -> Arrays:

@@ -103,6 +103,20 @@ def test_damaged_and_missing_predictors(zoo, trained, tmp_path):
         predict.apply(torn, zoo)
 
 
+def test_scores_of_any_size(zoo, tmp_path):
+    """Squared errors, and predictions in the score's own units."""
+    other = MemoryZoo()
+    other.scores = {"perplexity": 1000 + 50 * zoo.scores["success"][:, :1]}
+    report = train(other, tmp_path)
+    assert report.score == "perplexity" and report.cap is None
+    assert (np.abs(report.predicted - 1025) < 200).all()
+    np.testing.assert_allclose(
+        predict.apply(tmp_path, other).predicted[report.tested], report.predicted.mean(0), rtol=1e-5
+    )
+    with pytest.raises(predict.PredictError, match=r"no score 'loss'; expected one of \['perp"):
+        train(other, tmp_path / "other", score="loss")
+
+
 def test_networks_are_split_without_overlap(zoo):
     split = zoo.split(None)
     assert [len(part) for part in split] == [26, 3, 3]
@@ -119,8 +133,8 @@ def test_diverged_networks_are_left_out_unless_asked_for():
     jax.tree.leaves(zoo.stored)[0][3] = np.nan
     assert 3 not in np.concatenate(zoo.split((20, 5, 5)))
     assert 3 in np.concatenate(zoo.split((22, 5, 5), diverged=True))
-    examples = load_examples(zoo, np.array([3, 4]))
-    assert all(np.isfinite(x).all() for x in jax.tree.leaves(examples.weights))
+    weights, _ = load_examples(zoo, np.array([3, 4]))
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(weights))
 
 
 class Stop(Exception):

@@ -19,8 +19,8 @@ from tyro.conf import Positional, arg
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from ..._persistence import write_whole
+from ..._progress import say
 from .._folder import provenance
-from .._progress import say
 
 _OURS = b"# unf "
 """How a configuration begins that was written here, and may be written again."""

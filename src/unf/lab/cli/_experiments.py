@@ -10,8 +10,8 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
+from ..._progress import say
 from .. import demo, figure2, report, table1, table2
-from .._progress import say
 from ._command import Command, CommandError, Data, File, Folder, Job, print_json
 
 

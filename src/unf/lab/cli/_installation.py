@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import jax
 from tyro.conf import Positional, arg
 
+from ..._progress import say
 from ..._version import __version__
-from .._progress import say
 from ..data._catalogue import catalogue, prepare
 from ..data._images import DATASETS
 from ..data._text import TEXTS, UNITS

@@ -12,10 +12,10 @@ from tyro.conf import Positional, arg
 
 from ..._devices import is_first
 from ..._persistence import write_whole
+from ..._progress import Progress, say
 from ...meta import Task
 from ...optim import Theta, learned_optimizer, load, origin
 from ...optim._theta import KINDS
-from .._progress import Progress, say
 from ..lopt import GRIDS, MetaTraining, compare, evaluate, first_theta, meta_train
 from ..lopt._job import OPTIMIZER, Pace, Row
 from ..lopt._options import SMALL, TASKS, make_task

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import tyro
 
 from ..._devices import is_first
+from ..._progress import say
 from ..._version import __version__
-from .._progress import say
 from ..zoos._recipe import RECIPES
 from . import _experiments, _installation, _lopt, _network, _zoos
 from ._command import (

@@ -17,12 +17,12 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 from tyro.conf import Positional, arg
 
+from ..._progress import say
 from ...basis import cost_report, count_terms, make_plan
 from ...graph import infer
 from ...spec import WeightSpace, verify
 from ...spec._tree import format_path
 from ...viz import draw_space, draw_terms
-from .._progress import say
 from ._command import Command, CommandError, File, print_json
 
 Target = Annotated[Positional[str], arg(metavar="TARGET")]

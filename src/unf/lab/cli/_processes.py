@@ -19,7 +19,7 @@ import jax
 from tyro.conf import arg
 
 from ..._devices import is_first, wait_for_all
-from .._progress import say
+from ..._progress import say
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""

@@ -14,9 +14,9 @@ import numpy as np
 from tyro.conf import Positional, arg
 
 from ..._devices import is_first
+from ..._progress import say
 from ...zoo import Status, Zoo
 from .. import plots, predict
-from .._progress import say
 from ..zoos import Recipe, build
 from ._command import Command, File, Folder, Job, one_of, print_json, with_flags
 from ._processes import Processes

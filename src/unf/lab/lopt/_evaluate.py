@@ -15,11 +15,11 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
 
+from ..._progress import Progress
 from ...meta import Data, Task
 from ...meta._problem import training_step
 from ...optim import Theta, learned_optimizer
 from .._folder import provenance
-from .._progress import Progress
 from .._scores import summary
 
 Keys = Key[Array, " networks"]

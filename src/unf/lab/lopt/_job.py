@@ -17,6 +17,7 @@ from jaxtyping import Array, Key, PRNGKeyArray
 
 from ..._devices import is_first, to_host
 from ..._persistence import Checkpoints, write_whole
+from ..._progress import Progress
 from ...meta import Task
 from ...meta._estimators import Estimator
 from ...meta._problem import InnerTraining
@@ -24,7 +25,6 @@ from ...meta._train import MetaState, Metrics, advance, begin, shard
 from ...optim import FORMS, Theta, init_theta, save
 from ...optim._theta import KINDS
 from .._folder import claim, job_errors, provenance
-from .._progress import Progress
 from ..tasks._task import check_finite
 from ._options import MetaError, MetaTraining
 

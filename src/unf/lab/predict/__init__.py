@@ -4,7 +4,7 @@ from unf.lab import predict
 report = predict.train(unf.zoo.Zoo("out/zoo"), "unf", "out/unf")
 """
 
-from ._fit import METHODS, PredictError, Training
+from ._methods import METHODS, PredictError, Training
 from ._run import Report, apply, train
 
 __all__ = ["METHODS", "PredictError", "Report", "Training", "apply", "train"]

@@ -4,43 +4,27 @@ import dataclasses
 import json
 import os
 import time
+import warnings
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, PyTree
 
-from ..._devices import is_first, to_host
+from ..._devices import is_first
 from ..._persistence import write_whole
-from ...models import Invariant, load_model, save_model
+from ...models import Fit, Fitted, fit, load_model, save_model
+from ...models._scores import kendall_tau, r_squared
 from ...spec import WeightSpace
 from ...zoo import Zoo, ZooError
 from ...zoo._zoo import Split
-from .._folder import claim, job_errors, provenance
-from .._progress import Progress
-from .._scores import (
-    jackknife_error,
-    kendall_tau,
-    leave_one_out_tau,
-    r_squared,
-    standard_error,
-    summary,
-    too_few,
-)
-from ._fit import (
-    METHODS,
-    Examples,
-    Fit,
-    PredictError,
-    Training,
-    fit,
-    invariance_gap,
-    predict,
-)
+from .._folder import claim, provenance
+from .._scores import jackknife_error, leave_one_out_tau, standard_error, summary, too_few
+from ._methods import METHODS, PredictError, Training, invariance_gap, make_optimizer
 
 MODELS, RESULT = "model-{}.safetensors", "result.json"
 CHECKPOINT = "checkpoint of a predictor training"
@@ -141,12 +125,15 @@ class Report:
         return "\n".join(filter(None, lines))
 
 
+Examples = tuple[PyTree, Float[np.ndarray, " networks"]]
+
+
 def load_examples(zoo: Zoo, rows: Int[np.ndarray, " rows"], score: str = "success") -> Examples:
     """Weights, zero where they are not finite, and scores by the first measurement."""
     weights = zoo.weights(rows)
     if zoo.diverged[rows].any():
         weights = jax.tree.map(lambda x: np.nan_to_num(x, posinf=0.0, neginf=0.0), weights)
-    return Examples(weights, zoo.scores[score][rows, 0].astype(np.float32))
+    return weights, zoo.scores[score][rows, 0].astype(np.float32)
 
 
 def train(
@@ -174,7 +161,8 @@ def train(
         zoo: the networks whose scores to predict.
         method: one of `METHODS`.
         out: the folder for results.
-        score: which of the zoo's scores, by default the first.
+        score: which of the zoo's scores, by default the first; it is fitted with binary
+            cross-entropy if it is from 0 to 1, else with squared errors.
         training: the training settings, by default the method's.
         seeds: how many predictors to train together.
         seed: the first predictor's seed.
@@ -186,8 +174,8 @@ def train(
         show_progress: show the rate and the time left on standard error.
 
     Raises:
-        PredictError: if the method or the score is unknown, the score is not between 0 and 1,
-            there are results already, or the run to be resumed had other arguments.
+        PredictError: if the method or the score is unknown, there are results already, or the
+            run to be resumed had other arguments.
         ZooError: if the zoo has too few networks, or is damaged.
     """
     if method not in METHODS:
@@ -215,17 +203,16 @@ def train(
         return finished
     settings = settings_tau(zoo, split, score)
     learn, choose, test = (load_examples(zoo, rows, score) for rows in split)
-    steps = training.epochs * max(1, len(split.train) // training.batch_size)
-    what = f"{seeds} predictors at once, in batches of {training.batch_size}"
-    show = show_progress and is_first()
-    with (
-        job_errors(PredictError, folder, what, "choose a smaller seeds= or batch_size="),
-        Progress(METHODS[method].title, steps, unit="steps", show=show) as progress,
-    ):
-        fitted = fit(
-            partial(METHODS[method].make, zoo.space), learn, choose, training, seeds=all_seeds,
-            progress=progress, checkpoints=checkpoints,
-        )  # fmt: skip
+    fitted = _fit(
+        [METHODS[method].make(zoo.space, jax.random.key(number)) for number in all_seeds],
+        learn,
+        key=jnp.stack([jax.random.key(number) for number in all_seeds]),
+        validation=choose,
+        loss=_loss(zoo, score),
+        training=training,
+        checkpoints=checkpoints,
+        progress=METHODS[method].title if show_progress else False,
+    )
     report = Report(
         **about,
         split={name: len(rows) for name, rows in split._asdict().items()},
@@ -237,25 +224,44 @@ def train(
     )
     if is_first():
         for i, number in enumerate(all_seeds):
-            save_model(folder / MODELS.format(number), _pick(to_host(fitted.models), i))
+            save_model(folder / MODELS.format(number), fitted.model[i])
         write_whole(folder / RESULT, report.to_json())
     return report
 
 
 def _check_score(zoo: Zoo, score: str | None) -> str:
-    """The score to predict, whose values must be between 0 and 1."""
+    """The score to predict."""
     score = next(iter(zoo.scores)) if score is None else score
     if score not in zoo.scores:
         raise PredictError(f"the zoo has no score {score!r}; expected one of {list(zoo.scores)}")
-    values = zoo.scores[score][:, 0]
-    values = values[np.isfinite(values)]
-    if len(values) and not 0 <= values.min() <= values.max() <= 1:
-        raise PredictError(
-            f"score {score!r} is from {values.min():.4g} to {values.max():.4g}; predictors are "
-            "trained with cross entropy, on scores between 0 and 1: rescale it, or choose another "
-            f"score= of {list(zoo.scores)}"
-        )
     return score
+
+
+def _loss(zoo: Zoo, score: str) -> Literal["bce", "mse"]:
+    """Cross-entropy for scores from 0 to 1, squared errors for others."""
+    values = zoo.scores[score][zoo.trained, 0]
+    return "bce" if np.all((values >= 0) & (values <= 1)) else "mse"
+
+
+def _fit(models: list[Any], learn: Examples, *, training: Training, **options: Any) -> Fit:
+    """Train as the paper does: no standardization, every epoch, the one with the best τ kept."""
+    size = min(training.batch_size, len(learn[1]))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="the model has")  # methods are what they are
+        try:
+            return fit(
+                models,
+                *learn,
+                epochs=training.epochs,
+                batch_size=size,
+                optimizer=make_optimizer(training, len(learn[1]) // size),
+                standardize=False,
+                patience=None,
+                keep="score",
+                **options,
+            )
+        except ValueError as error:
+            raise PredictError(str(error)) from error
 
 
 def _ceiling(scores: Float[np.ndarray, "test repeats"]) -> float | None:
@@ -279,18 +285,19 @@ def _read(folder: Path) -> Report | None:
 
 def _tested(space: WeightSpace, test: Examples, fitted: Fit, seed: int) -> dict[str, Any]:
     """What a report says about predictors after their one test."""
-    predicted, true = predict(fitted.models, test.weights), np.asarray(test.success, float)
-    some = jax.tree.map(lambda x: x[:20], test.weights)
-    one = eqx.filter(_pick(to_host(fitted.models), 0), eqx.is_array)
+    weights, true = test[0], test[1].astype(float)
+    predicted = np.stack([model.predict(weights) for model in fitted.model])
+    some = jax.tree.map(lambda x: x[:20], weights)
+    params = eqx.filter(fitted.model[0].model, eqx.is_inexact_array)
     return {
         "tau": np.array([kendall_tau(row, true) for row in predicted]),
         "r2": np.array([r_squared(row, true) for row in predicted]),
-        "valid_tau": fitted.valid_tau,
-        "losses": fitted.losses,
+        "valid_tau": fitted.history["tau"],
+        "losses": fitted.history["loss"],
         "predicted": predicted,
         "true": true,
-        "invariance": invariance_gap(fitted.models, space, some, seed=seed),
-        "parameters": sum(x.size for x in jax.tree.leaves(one)),
+        "invariance": max(invariance_gap(x, space, some, seed=seed) for x in fitted.model),
+        "parameters": sum(x.size for x in jax.tree.leaves(params)),
     }
 
 
@@ -366,9 +373,10 @@ def apply(checkpoint: str | os.PathLike, zoo: Zoo) -> Predictions:
             model: Any = load_model(file)
         except ValueError as error:
             raise PredictError(str(error)) from error
+        if not isinstance(model, Fitted):  # written by an early version
+            model = Fitted(model, loss="bce")
         _check_fits(model, zoo.space, file)
-        stacked = jax.tree.map(lambda x: x[None] if eqx.is_array(x) else x, model)
-        predictions.append(predict(stacked, weights)[0])
+        predictions.append(model.predict(weights))
     names = np.full(zoo.models, "", "<U5")
     report = _read(files[0].parent)
     if report is not None and report.zoo == zoo.origin:
@@ -380,7 +388,7 @@ def apply(checkpoint: str | os.PathLike, zoo: Zoo) -> Predictions:
     return Predictions(rows, np.mean(predictions, axis=0), measured, names[rows])
 
 
-def _check_fits(model: Invariant, space: WeightSpace, file: Path) -> None:
+def _check_fits(model: Fitted, space: WeightSpace, file: Path) -> None:
     """Compare tensors and shapes; axes may differ, since a predictor may relax fixed ones."""
     ours, theirs = ({leaf.path: leaf.shape for leaf in x.leaves} for x in (space, model.space))
     for path in dict.fromkeys([*theirs, *ours]):
@@ -389,7 +397,3 @@ def _check_fits(model: Invariant, space: WeightSpace, file: Path) -> None:
                 f"{file}: the predictor reads other weights: {path} has shape "
                 f"{theirs.get(path, 'none')} there and {ours.get(path, 'none')} in the zoo"
             )
-
-
-def _pick(models: Any, index: int) -> Any:
-    return jax.tree.map(lambda x: x[index] if eqx.is_array(x) else x, models)

@@ -13,12 +13,12 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from ..._devices import is_first, wait_for_all
+from ..._progress import Progress, say
 from ...zoo import Status, Zoo, ZooError
 from ...zoo._arrays import array_name
 from ...zoo._store import Store, read_attributes
 from ...zoo._zoo import FORMAT, SEED, built_columns, stored_arrays
 from .._folder import first_difference
-from .._progress import Progress, say
 from ._recipe import Recipe
 from ._train import Trained, train_in_parts
 

@@ -9,47 +9,36 @@ from scipy.stats import kendalltau
 
 from tests.lab.predict.memory import SIZES, TRAINING, train
 from unf.lab import predict
-from unf.lab.predict._fit import invariance_gap
-from unf.lab.predict._fit import predict as predict_all
+from unf.lab.predict._methods import invariance_gap
 from unf.lab.predict._run import load_examples
-from unf.models import load_model
-
-
-def stacked(model):
-    return jax.tree.map(lambda x: x[None] if isinstance(x, jax.Array) else x, model)
+from unf.models import Fitted, load_model
 
 
 @pytest.mark.parametrize("method", list(predict.METHODS))
 def test_predictions_do_not_depend_on_the_order_of_neurons(zoo, method):
     """Up to the rounding of float32."""
-    models = stacked(predict.METHODS[method].make(zoo.space, jax.random.key(0)))
+    model = Fitted(predict.METHODS[method].make(zoo.space, jax.random.key(0)), loss="bce")
     weights = zoo.weights(zoo.trained[:8])
-    assert invariance_gap(models, zoo.space, weights, seed=0) < 1e-6
+    assert invariance_gap(model, zoo.space, weights, seed=0) < 1e-6
     if method not in ("deepset", "statnn"):  # these ignore any order within a tensor
         leaves = jax.tree.leaves(weights)
         moved = zoo.space.unflatten([leaves[0][..., ::-1], *leaves[1:]])
-        change = predict_all(models, weights) - predict_all(models, moved)
+        change = model.predict(weights) - model.predict(moved)
         assert np.abs(change).max() > 1e-6, "reordering a single tensor must be noticed"
 
 
 def test_the_epoch_with_the_best_validation_tau_is_kept(zoo, trained):
     out, report = trained
-    valid = load_examples(zoo, zoo.split(SIZES).valid)
+    weights, true = load_examples(zoo, zoo.split(SIZES).valid)
     for i in range(2):
-        models = stacked(load_model(out / f"model-{i}.safetensors"))
-        row = predict_all(models, valid.weights)[0]
-        tau = np.nan_to_num(kendalltau(row, valid.success).statistic)
+        row = load_model(out / f"model-{i}.safetensors").predict(weights)
+        tau = np.nan_to_num(kendalltau(row, true).statistic)
         assert np.isclose(tau, report.valid_tau[:, i].max(), atol=1e-6)
 
 
 def test_seeds_trained_together_are_those_trained_alone(zoo, trained, tmp_path):
     alone = train(zoo, tmp_path, seeds=1, seed=1)
     np.testing.assert_allclose(alone.predicted[0], trained[1].predicted[1], rtol=1e-4)
-
-
-def test_calls_of_any_length_train_the_same(zoo, trained, tmp_path, monkeypatch):
-    monkeypatch.setattr("unf.lab.predict._fit._STEPS_PER_CALL", 3)  # of 4 steps in an epoch
-    np.testing.assert_allclose(train(zoo, tmp_path).predicted, trained[1].predicted, rtol=1e-6)
 
 
 def test_clipped_gradients_change_the_training(zoo, trained, tmp_path):
@@ -60,7 +49,7 @@ def test_clipped_gradients_change_the_training(zoo, trained, tmp_path):
 
 def test_predictors_that_diverge_are_not_reported(zoo, tmp_path):
     wild = dataclasses.replace(TRAINING, epochs=1, learning_rate=float("inf"))
-    with pytest.raises(predict.PredictError, match=r"seeds \[0, 1\] diverged in every epoch"):
+    with pytest.raises(predict.PredictError, match=r"models \[0, 1\] diverged in every epoch"):
         train(zoo, tmp_path, training=wild)
 
 

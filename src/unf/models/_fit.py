@@ -1,0 +1,464 @@
+"""Fitting models to pairs of weights and targets."""
+
+import inspect
+import os
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import NamedSharding, PartitionSpec
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
+
+from .._devices import connect, enough_memory, even_mesh, is_first, put, to_host
+from .._persistence import Checkpoints
+from .._progress import Progress
+from ._fitted import (
+    Fitted,
+    Loss,
+    check_features,
+    check_targets,
+    join_model,
+    outputs_of,
+    scores_of,
+    split_models,
+)
+
+Keys = Key[Array, " models"]
+Metrics = Mapping[str, Any]
+
+_STEPS_PER_CALL = 50
+_MANY_PARAMETERS = 10_000
+"""Parameters for each example above which a fit is hardly more than a lookup table."""
+
+
+class Fit(NamedTuple):
+    """What `fit` returns.
+
+    Attributes:
+        model: the fitted model, of the epoch that was best on the validation networks.
+        history: "loss", "valid_loss" and the scores, with an entry for each epoch.
+        score: the scores of the model on the validation networks; see `Fitted.score`.
+    """
+
+    model: Any
+    history: dict[str, np.ndarray]
+    score: dict[str, Any]
+
+
+class _State(NamedTuple):
+    """What training continues from: arrays with a leading axis of models."""
+
+    models: Any
+    states: Any
+    best: Any
+
+
+def fit(
+    model: Any,
+    weights: PyTree,
+    targets: Any,
+    *,
+    key: PRNGKeyArray | Keys,
+    validation: float | tuple[PyTree, Any] = 0.1,
+    loss: Loss = "mse",
+    epochs: int = 50,
+    batch_size: int = 32,
+    learning_rate: float = 1e-3,
+    optimizer: optax.GradientTransformation | None = None,
+    standardize: bool = True,
+    patience: int | None = 10,
+    keep: Literal["loss", "score"] = "loss",
+    on_epoch: Callable[[int, Metrics], Any] | None = None,
+    checkpoints: str | os.PathLike | Checkpoints | None = None,
+    progress: bool | str | None = None,
+) -> Fit:
+    """Fit a model to networks' weights and what is to be predicted from them.
+
+    >>> import jax, unf
+    >>> space = unf.testing.spaces.mlp(2, 4, 1)
+    >>> weights = unf.testing.random_features(space, 50, key=jax.random.key(0))
+    >>> weights = jax.tree.map(lambda leaf: jax.numpy.moveaxis(leaf, -1, 0), weights)
+    >>> targets = sum(leaf.reshape(50, -1).mean(1) for leaf in jax.tree.leaves(weights))
+    >>> model = unf.models.StatNN(space, 1, 1, key=jax.random.key(1), mlp_width=32)
+    >>> result = unf.fit(model, weights, targets, key=jax.random.key(2), epochs=3)
+    >>> sorted(result.history), result.model.predict(weights).shape
+    (['loss', 'r2', 'tau', 'valid_loss'], (50,))
+
+    Every leaf is standardized by its mean and standard deviation over the training networks, two
+    numbers for each channel, which no permutation changes. Several models are trained together in
+    one program, which costs a GPU little more than one; then each entry of the result has one
+    part for each. Batches are sharded across all devices of all processes.
+
+    Args:
+        model: maps features to a vector, e.g. an `InvariantUNF`; or a list of models that differ
+            only in their parameters.
+        weights: the networks' weights, as a pytree with leaves stacked along a leading axis; or
+            features, if the leaves also have a trailing channel axis.
+        targets: a number or a vector for each network, or the number of its class.
+        key: shuffles the networks and draws dropout; for several models, one key for each if it
+            is an array of keys.
+        validation: networks to choose the epoch by: a fraction, or their weights and targets.
+        loss: squared errors; binary cross-entropy for targets from 0 to 1; or cross-entropy for
+            classes.
+        epochs: the largest number of passes over the training networks.
+        batch_size: networks in a batch.
+        learning_rate: the largest rate of Adam, which rises for one epoch and then decays as a
+            cosine; gradients are clipped to norm 1.
+        optimizer: another optimizer, in place of that one.
+        standardize: whether to standardize weights.
+        patience: stop after this many epochs that were not better on the validation networks;
+            None goes through all epochs.
+        keep: whether the epoch is chosen by the validation "loss" or "score" (τ or accuracy).
+        on_epoch: called after each epoch with its number, from 1, and its part of the history.
+        checkpoints: a folder for the state after each epoch. If it holds some, training goes on
+            from the last one, to the same result.
+        progress: show the rate and the time left on standard error, by default on a terminal;
+            a string is shown in front.
+
+    Raises:
+        SpecError: if the weights do not fit the model.
+        ValueError: if targets or options do not fit, or a model diverges in every epoch.
+    """
+    models = list(model) if isinstance(model, Sequence) else [model]
+    _check_options(models, loss, keep, epochs, batch_size)
+    keys = _keys(key, len(models))
+    train, valid = _examples(models[0], weights, targets, validation, loss, keys[0])
+    networks = len(train.targets)
+    _check_size(models[0], networks)
+    size = min(batch_size, networks)
+    steps = networks // size
+    if optimizer is None:
+        optimizer = default_optimizer(learning_rate, epochs * steps, warmup=steps, clip=1.0)
+    fitted = Fitted(None, **_constants(train, loss, standardize), loss=loss)
+    if loss == "mse":
+        train, valid = (x._replace(targets=_in_units(x.targets, fitted)) for x in (train, valid))
+    if isinstance(checkpoints, str | os.PathLike):
+        about = {"epochs": epochs, "batch_size": size, "networks": networks, "loss": loss}
+        checkpoints = Checkpoints(Path(checkpoints), {"what": "checkpoint of a fit", **about})
+    show = is_first() and (sys.stderr.isatty() if progress is None else bool(progress))
+    label = progress if isinstance(progress, str) else "fit"
+    with (
+        enough_memory(ValueError, f"batches of {size}", "choose a smaller batch_size="),
+        Progress(label, epochs * steps, unit="steps", show=show) as bar,
+    ):
+        together = _Together(models, fitted, keys, train, valid, size, optimizer, keep, bar)
+        best, history, chosen = together.train(epochs, patience, checkpoints, on_epoch)
+    score = {name: rows[chosen, range(len(models))] for name, rows in history.items()}
+    score = {name: values for name, values in score.items() if "loss" not in name}
+    if isinstance(model, Sequence):
+        return Fit(best, history, score)
+    history = {name: rows[:, 0] for name, rows in history.items()}
+    return Fit(best[0], history, {name: float(x[0]) for name, x in score.items()})
+
+
+@lru_cache  # the same functions again, so that nothing is recompiled
+def default_optimizer(
+    learning_rate: float,
+    steps: int,
+    *,
+    warmup: int = 0,
+    clip: float = 0.0,
+    weight_decay: float = 0.0,
+) -> optax.GradientTransformation:
+    """Adam with a cosine schedule after linear warm-up, or a constant rate without warm-up."""
+    rate: Any = learning_rate
+    if warmup:
+        total = max(2, steps)
+        rate = optax.warmup_cosine_decay_schedule(0.0, rate, min(warmup, total // 2), total)
+    adam = optax.adamw(rate, weight_decay=weight_decay)
+    return optax.chain(optax.clip_by_global_norm(clip), adam) if clip else adam
+
+
+class _Examples(NamedTuple):
+    """Networks' features and targets, each with a leading axis of networks."""
+
+    features: PyTree
+    targets: Any
+
+
+class _Together:
+    """Training several models at once."""
+
+    def __init__(
+        self,
+        models: list[Any],
+        fitted: Fitted,
+        keys: Keys,
+        train: _Examples,
+        valid: _Examples,
+        size: int,
+        optimizer: optax.GradientTransformation,
+        keep: str,
+        progress: Progress,
+    ):
+        self.keys, self.size, self.optimizer = keys, size, optimizer
+        self.keep, self.progress = keep, progress
+        self.loss: Loss = fitted.loss
+        self.networks, self.count = len(train.targets), len(models)
+        self.steps = self.networks // size
+        mesh = even_mesh(size, "batch")
+        connect(mesh)
+        self.replicated = NamedSharding(mesh, PartitionSpec())
+        self.sharded = NamedSharding(mesh, PartitionSpec(None, None, "batch"))
+        params, self.static = split_models(models, fitted)
+        jax.block_until_ready(params)  # fail here if memory is short, not later at each array
+        states = jax.block_until_ready(jax.jit(jax.vmap(optimizer.init))(params))
+        self.start = _State(params, states, params)
+        self.examples = put(train, self.replicated)
+        self.valid = _Examples(jax.device_put(valid.features), valid.targets)
+        self.dropout = "key" in inspect.signature(type(models[0]).__call__).parameters
+
+    def train(
+        self,
+        epochs: int,
+        patience: int | None,
+        checkpoints: Checkpoints | None,
+        on_epoch: Callable[[int, Metrics], Any] | None,
+    ) -> tuple[list[Fitted], dict[str, np.ndarray], np.ndarray]:
+        """Train to the end; the best models, the history, and the epochs that were best."""
+        restored = None if checkpoints is None else checkpoints.restore(self.start)
+        done, state, notes = restored or (0, self.start, {})
+        history: dict[str, list] = {
+            name: list(np.array(rows, float).reshape(done, self.count))
+            for name, rows in notes.items()
+        }
+        state = put(state, self.replicated)
+        self.progress.advance(done * self.steps)
+        for epoch in range(done, epochs):
+            chosen, waited = self._best(history)
+            if patience is not None and waited >= patience:
+                break
+            models, states, loss = self._epoch(epoch, epochs, state)
+            found = {"loss": loss, **self._validate(models)}
+            for name, values in found.items():
+                history.setdefault(name, []).append(np.asarray(values, float))
+            chosen, _ = self._best(history)
+            best = _choose(jnp.asarray(chosen == epoch), models, state.best)
+            state = _State(models, states, best)
+            word, value = self._criterion(found)
+            self.progress.advance(0, f"validation {word} {np.mean(value):.4f}")
+            if on_epoch is not None:
+                alone = {n: x if self.count > 1 else float(x[0]) for n, x in found.items()}
+                on_epoch(epoch + 1, alone)
+            if checkpoints is not None:  # numbers as text, since JSON has no NaN
+                text = {n: np.array(rows).astype(str).tolist() for n, rows in history.items()}
+                checkpoints.save(epoch + 1, state, text)
+        chosen, _ = self._best(history)
+        if np.any(chosen < 0):
+            bad = np.flatnonzero(chosen < 0).tolist()
+            which = "the model" if self.count == 1 else f"models {bad}"
+            raise ValueError(f"{which} diverged in every epoch; choose a smaller learning_rate=")
+        best = [join_model(_pick(to_host(state.best), i), self.static) for i in range(self.count)]
+        return best, {name: np.array(rows) for name, rows in history.items()}, chosen
+
+    def _epoch(self, epoch: int, epochs: int, state: _State) -> tuple[Any, Any, np.ndarray]:
+        models, states, _ = state
+        order = put(_order(self.keys, epoch, self.steps, self.size, self.networks), self.sharded)
+        keys = jax.vmap(lambda key: jax.random.fold_in(key, epoch))(self.keys)
+        total = np.zeros(self.count)
+        for first in range(0, self.steps, _STEPS_PER_CALL):
+            count = min(_STEPS_PER_CALL, self.steps - first)
+            models, states, loss = _advance(
+                models, self.static, states, self.optimizer.update, self.examples, order,
+                jnp.array([first, first + count]), keys if self.dropout else None,
+            )  # fmt: skip
+            total += np.asarray(loss, np.float64)
+            self.progress.advance(count, f"epoch {epoch + 1} of {epochs}")
+        return models, states, total / self.steps
+
+    def _validate(self, models: Any) -> dict[str, np.ndarray]:
+        outputs = outputs_of(to_host(models), self.static, self.valid.features, 32)
+        losses = [float(_loss(self.loss, y, self.valid.targets)) for y in outputs]
+        scores = [scores_of(y, self.valid.targets, self.loss) for y in outputs]
+        return {
+            "valid_loss": np.array(losses),
+            **{name: np.array([each[name] for each in scores]) for name in scores[0]},
+        }
+
+    def _criterion(self, found: Mapping[str, Any]) -> tuple[str, np.ndarray]:
+        """The name of what epochs are compared by, and its values."""
+        name = "valid_loss" if self.keep == "loss" else "tau" if "tau" in found else "accuracy"
+        words = {"valid_loss": "loss", "tau": "τ"}
+        return words.get(name, name), np.asarray(found[name])
+
+    def _best(self, history: Mapping[str, Any]) -> tuple[np.ndarray, int]:
+        """Each model's best epoch so far, or -1, and how long the last of them is ago."""
+        if not history:
+            return np.full(self.count, -1), 0
+        values = self._criterion(history)[1] * (-1 if self.keep == "loss" else 1)
+        values = np.where(np.isfinite(values), values, -np.inf)
+        best = np.where(np.isfinite(values.max(axis=0)), values.argmax(axis=0), -1)
+        return best, len(values) - 1 - int(best.max())
+
+
+def _check_options(models: list, loss: str, keep: str, epochs: int, batch_size: int) -> None:
+    if not models:
+        raise ValueError("no models to fit; pass at least one")
+    if loss not in get_args(Loss):
+        raise ValueError(f"loss is {loss!r}; expected one of {list(get_args(Loss))}")
+    if keep not in ("loss", "score"):
+        raise ValueError(f"keep is {keep!r}; expected 'loss' or 'score'")
+    if epochs < 1 or batch_size < 1:
+        raise ValueError(f"epochs is {epochs} and batch_size {batch_size}; expected at least 1")
+    structures = {jax.tree.structure(each) for each in models}
+    if len(structures) > 1:
+        raise ValueError("the models differ in more than their parameters; fit them one by one")
+
+
+def _check_size(model: Any, networks: int) -> None:
+    count = sum(x.size for x in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
+    if count > _MANY_PARAMETERS * networks:
+        warnings.warn(
+            f"the model has {count:,} parameters and there are {networks:,} training networks; "
+            "choose smaller hidden_channels= and mlp_width=, or a model with fewer parameters, "
+            "such as unf.models.InvariantDeepSet",
+            stacklevel=3,
+        )
+
+
+def _keys(key: Any, models: int) -> Keys:
+    """A key for each model."""
+    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        key = jax.random.wrap_key_data(key)
+    if key.ndim == 0:
+        return key[None] if models == 1 else jax.random.split(key, models)
+    if key.shape != (models,):
+        raise ValueError(f"key has shape {key.shape}; expected one key, or one for each model")
+    return key
+
+
+def _seed(key: PRNGKeyArray) -> int:
+    """A key's words as one number."""
+    return int.from_bytes(np.asarray(jax.random.key_data(key)).astype(">u4").tobytes())
+
+
+def _examples(
+    model: Any, weights: PyTree, targets: Any, validation: Any, loss: Loss, key: PRNGKeyArray
+) -> tuple[_Examples, _Examples]:
+    """The examples to train on and to validate with."""
+    features, count = check_features(model, weights)
+    out_size = _out_size(model, features)
+    examples = _Examples(features, check_targets(targets, loss, count, out_size))
+    if not isinstance(validation, float | int):
+        others, count = check_features(model, validation[0])
+        return examples, _Examples(others, check_targets(validation[1], loss, count, out_size))
+    held = round(validation * count)
+    if not 0 < validation < 1 or held < 2 or count - held < 1:
+        raise ValueError(
+            f"validation is {validation} of {count} networks; expected a fraction that leaves at "
+            "least 2 to validate with and 1 to train on, or a pair of weights and targets"
+        )
+    order = np.random.default_rng(_seed(key)).permutation(count)
+    parts = np.sort(order[held:]), np.sort(order[:held])
+    train, valid = (jax.tree.map(lambda x, i=rows: x[i], examples) for rows in parts)
+    return train, valid
+
+
+def _out_size(model: Any, features: PyTree) -> int:
+    one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], "float32"), features)
+    out = eqx.filter_eval_shape(model, one)
+    if not isinstance(out, jax.ShapeDtypeStruct) or len(out.shape) != 1:
+        raise ValueError(
+            f"the model returns {jax.tree.structure(out)} rather than a vector; fit models such "
+            "as unf.models.InvariantUNF"
+        )
+    return out.shape[0]
+
+
+def _constants(train: _Examples, loss: Loss, standardize: bool) -> dict[str, Any]:
+    """Mean and deviation of every leaf's channels and of the targets, over the training set."""
+
+    def moments(x: Any) -> tuple[Array, Array]:
+        rows = np.asarray(x, np.float64).reshape(-1, x.shape[-1])
+        std = rows.std(axis=0)
+        scale = np.where(std > 0, std, 1.0)  # a leaf that never varies
+        return jnp.asarray(rows.mean(axis=0), jnp.float32), jnp.asarray(scale, jnp.float32)
+
+    found: dict[str, Any] = {}
+    if standardize:
+        leaves = [moments(leaf) for leaf in jax.tree.leaves(train.features)]
+        found["shift"], found["scale"] = zip(*leaves, strict=True)
+    if loss == "mse":
+        found["out_shift"], found["out_scale"] = moments(train.targets)
+    return found
+
+
+def _order(
+    keys: Keys, epoch: int, steps: int, size: int, count: int
+) -> Int[np.ndarray, "{steps} models {size}"]:
+    """The examples of every batch of an epoch, in each model's own random order."""
+    orders = [np.random.default_rng([_seed(key), epoch]).permutation(count) for key in keys]
+    batches = np.stack(orders)[:, : steps * size].reshape(len(orders), steps, size)
+    return np.ascontiguousarray(batches.swapaxes(0, 1), np.int32)
+
+
+@eqx.filter_jit
+def _advance(
+    models: Any,
+    static: Fitted,
+    states: Any,
+    update: Callable,
+    examples: _Examples,
+    order: Int[Array, "steps models batch"],
+    span: Int[Array, "2"],
+    keys: Keys | None,
+) -> tuple[Any, Any, Float[Array, " models"]]:
+    """Train on the batches from one step to another; the loss is summed over them."""
+
+    def loss(model: Any, batch: _Examples, key: PRNGKeyArray | None) -> Array:
+        apply = join_model(model, static).standardized
+        if key is None:
+            outputs = jax.vmap(apply)(batch.features)
+        else:
+            split = jax.random.split(key, order.shape[2])
+            outputs = jax.vmap(lambda x, k: apply(x, key=k))(batch.features, split)
+        return _loss(static.loss, outputs, batch.targets)
+
+    def step(model: Any, state: Any, rows: Array, key: PRNGKeyArray | None) -> tuple:
+        batch = jax.tree.map(lambda x: x[rows], examples)
+        value, gradient = jax.value_and_grad(loss)(model, batch, key)
+        updates, state = update(gradient, state, model)
+        return optax.apply_updates(model, updates), state, value
+
+    def body(i: Array, carry: Any) -> Any:
+        models, states, total = carry
+        now = None if keys is None else jax.vmap(lambda key: jax.random.fold_in(key, i))(keys)
+        models, states, values = jax.vmap(step)(models, states, order[i], now)
+        return models, states, total + values
+
+    total = jnp.zeros(order.shape[1])
+    return jax.lax.fori_loop(span[0], span[1], body, (models, states, total))
+
+
+def _loss(kind: Loss, outputs: Any, targets: Any) -> Array:
+    """The mean loss of some networks."""
+    if kind == "mse":
+        return jnp.mean((outputs - targets) ** 2)
+    if kind == "bce":
+        return jnp.mean(optax.sigmoid_binary_cross_entropy(outputs, targets))
+    return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(outputs, targets))
+
+
+def _pick(models: Any, index: int) -> Any:
+    return jax.tree.map(lambda x: x[index], models)
+
+
+def _in_units(targets: np.ndarray, fitted: Fitted) -> np.ndarray:
+    """Standardized targets."""
+    return (targets - np.asarray(fitted.out_shift)) / np.asarray(fitted.out_scale)
+
+
+@jax.jit
+def _choose(better: Array, new: Any, old: Any) -> Any:
+    """For each model, one of two."""
+    return jax.tree.map(
+        lambda a, b: jnp.where(better.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, old
+    )

@@ -1,0 +1,238 @@
+"""Fitting models to weights: what comes out, and what it may depend on."""
+
+import inspect
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import unf
+from unf.models import Fitted, StatNN, fit
+from unf.spec import SpecError
+from unf.testing import spaces
+
+SPACE = spaces.mlp(2, 4, 1)
+KEY = jax.random.key(0)
+OPTIONS = {"key": KEY, "epochs": 3, "batch_size": 8, "progress": False}
+
+
+def make(key=KEY, out_size=1):
+    return StatNN(SPACE, 1, out_size, key=key, mlp_width=16, mlp_layers=2)
+
+
+def networks(count=60, scale=3.0, offset=5.0):
+    rng = np.random.default_rng(0)
+    leaves = [rng.normal(size=(count, *leaf.shape)).astype(np.float32) for leaf in SPACE.leaves]
+    signal = sum(leaf.reshape(count, -1).mean(1) for leaf in leaves)
+    moved = [scale * leaf + offset for leaf in leaves]
+    return SPACE.unflatten(moved), signal
+
+
+WEIGHTS, SIGNAL = networks()
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return fit(make(), WEIGHTS, 100 * SIGNAL + 7, **OPTIONS | {"epochs": 40, "learning_rate": 1e-2})
+
+
+def same(a, b, **options):
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, **options), a, b)
+
+
+def test_learns_and_predicts_in_the_units_of_the_targets(fitted):
+    assert fitted.score["tau"] > 0.6 and fitted.score["r2"] > 0.6
+    fresh, signal = networks(80)
+    fresh = jax.tree.map(lambda x: x[60:], fresh)
+    scores = fitted.model.score(fresh, 100 * signal[60:] + 7)
+    assert scores["tau"] > 0.6
+    predicted = fitted.model.predict(fresh)
+    assert predicted.shape == (20,) and np.abs(predicted).mean() > 5
+
+
+def test_one_network_is_read_as_many_are(fitted):
+    one = unf.nn.stack_channels(jax.tree.map(lambda x: jnp.asarray(x[3]), WEIGHTS))
+    predicted = fitted.model.predict(WEIGHTS, batch_size=7)
+    np.testing.assert_allclose(fitted.model(one)[0], predicted[3], rtol=1e-4)
+    features = jax.tree.map(lambda x: x[..., None], WEIGHTS)
+    np.testing.assert_allclose(fitted.model.predict(features), predicted, rtol=1e-4)
+
+
+def test_predictions_do_not_depend_on_the_order_of_neurons(fitted):
+    moved = jax.vmap(lambda x: SPACE.permute(x, SPACE.sample_permutation(jax.random.key(1))))(
+        jax.tree.map(jnp.asarray, WEIGHTS)
+    )
+    same(fitted.model.predict(moved), fitted.model.predict(WEIGHTS), rtol=1e-4)
+
+
+def test_the_model_is_that_of_the_best_epoch(fitted):
+    """Scores of the model are those of the epoch with the lowest validation loss."""
+    best = np.argmin(fitted.history["valid_loss"])
+    assert fitted.score == {name: fitted.history[name][best] for name in ("tau", "r2")}
+    held_out = [jax.tree.map(lambda x: x[48:], part) for part in (WEIGHTS, SIGNAL)]
+    kept = [jax.tree.map(lambda x: x[:48], part) for part in (WEIGHTS, SIGNAL)]
+    for keep, best in (("score", np.argmax), ("loss", np.argmin)):
+        result = fit(make(), *kept, validation=tuple(held_out), keep=keep, **OPTIONS)
+        epoch = best(result.history["tau" if keep == "score" else "valid_loss"])
+        found = result.model.score(*held_out)
+        assert found["tau"] == pytest.approx(result.history["tau"][epoch], abs=1e-6)
+
+
+def test_stops_when_validation_no_longer_improves():
+    noise = np.random.default_rng(1).normal(size=60)
+    result = fit(make(), WEIGHTS, noise, **OPTIONS | {"epochs": 60, "patience": 3})
+    epochs = len(result.history["loss"])
+    assert epochs == np.argmin(result.history["valid_loss"]) + 4 < 60
+
+
+def test_standardization_undoes_units():
+    """Weights in other units, with other offsets, give the same model."""
+    moved = networks(scale=30.0, offset=-1.0)[0]
+    expected = fit(make(), WEIGHTS, SIGNAL, **OPTIONS)
+    result = fit(make(), moved, SIGNAL, **OPTIONS)
+    same(result.model.predict(moved), expected.model.predict(WEIGHTS), rtol=1e-2)
+    plain = fit(make(), moved, SIGNAL, standardize=False, **OPTIONS)
+    assert plain.model.shift is None
+    assert not np.allclose(plain.history["loss"], result.history["loss"], rtol=0.05)
+
+
+def test_models_trained_together_are_those_trained_alone():
+    keys = jax.random.split(KEY, 2)
+    held = (jax.tree.map(lambda x: x[:10], WEIGHTS), SIGNAL[:10])
+    options = {**OPTIONS, "validation": held}
+    together = fit([make(k) for k in keys], WEIGHTS, SIGNAL, **options | {"key": keys})
+    assert together.score["tau"].shape == (2,) and together.history["loss"].shape == (3, 2)
+    for i, key in enumerate(keys):
+        alone = fit(make(key), WEIGHTS, SIGNAL, **options | {"key": key})
+        same(alone.model.predict(WEIGHTS), together.model[i].predict(WEIGHTS), rtol=1e-4)
+
+
+def test_classes_and_fractions():
+    classes = (SIGNAL > np.median(SIGNAL)).astype(int)
+    options = OPTIONS | {"epochs": 30, "learning_rate": 1e-2}
+    result = fit(make(out_size=2), WEIGHTS, classes, loss="cross-entropy", **options)
+    probabilities = result.model.predict(WEIGHTS)
+    np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-6)
+    found = np.mean(probabilities.argmax(1) == classes)
+    assert result.model.score(WEIGHTS, classes) == {"accuracy": found} and found > 0.8
+    result = fit(make(), WEIGHTS, classes, loss="bce", **options)
+    assert set(result.score) == {"tau", "r2", "accuracy"}
+    probabilities = result.model.predict(WEIGHTS)
+    assert 0 < probabilities.min() < probabilities.max() < 1
+    assert result.model.score(WEIGHTS, classes)["accuracy"] > 0.8
+
+
+def test_calls_of_any_length_train_the_same(monkeypatch):
+    expected = fit(make(), WEIGHTS, SIGNAL, **OPTIONS)
+    monkeypatch.setattr("unf.models._fit._STEPS_PER_CALL", 4)  # of 6 steps in an epoch
+    same(fit(make(), WEIGHTS, SIGNAL, **OPTIONS).history, expected.history, rtol=1e-6)
+
+
+def test_stopped_and_resumed_is_the_same(tmp_path):
+    class Stop(Exception):
+        pass
+
+    def stop(epoch, found):
+        assert set(found) == {"loss", "valid_loss", "tau", "r2"}
+        if epoch == 3:
+            raise Stop("enough")
+
+    expected = fit(make(), WEIGHTS, SIGNAL, **OPTIONS)
+    with pytest.raises(Stop, match="enough"):
+        fit(make(), WEIGHTS, SIGNAL, checkpoints=tmp_path, on_epoch=stop, **OPTIONS)
+    epochs = []
+    resumed = fit(
+        make(), WEIGHTS, SIGNAL, checkpoints=tmp_path, **OPTIONS,
+        on_epoch=lambda epoch, found: epochs.append(epoch),
+    )  # fmt: skip
+    assert epochs == [3]
+    same(resumed.history, expected.history, rtol=1e-6)
+    same(resumed.model.predict(WEIGHTS), expected.model.predict(WEIGHTS), rtol=1e-6)
+    with pytest.raises(ValueError, match="a checkpoint of another job"):
+        fit(make(), WEIGHTS, SIGNAL, checkpoints=tmp_path, **OPTIONS | {"epochs": 4})
+
+
+def test_dropout_is_on_in_training_and_off_afterwards():
+    def model(rate):
+        return unf.models.InvariantUNF(
+            SPACE, 1, 1, key=KEY, hidden_channels=2, num_layers=2, mlp_width=4, dropout=rate
+        )
+
+    options = OPTIONS | {"epochs": 1, "batch_size": 27}
+    without = fit(model(0.0), WEIGHTS, SIGNAL, **options)
+    result = fit(model(0.5), WEIGHTS, SIGNAL, **options)
+    assert not np.allclose(without.history["loss"], result.history["loss"], rtol=1e-3)
+    same(result.model.predict(WEIGHTS), result.model.predict(WEIGHTS))
+
+
+def test_any_module_can_be_fitted():
+    class Mean(eqx.Module):
+        scale: jax.Array
+
+        def __call__(self, x):
+            return self.scale * sum(jnp.mean(leaf) for leaf in jax.tree.leaves(x))
+
+    result = fit(Mean(jnp.ones(1)), WEIGHTS, SIGNAL, **OPTIONS)
+    assert result.model.predict(WEIGHTS).shape == (60,)
+
+
+@pytest.mark.parametrize("loss", ["mse", "bce"])
+def test_saved_with_its_constants(fitted, loss, tmp_path):
+    model = fitted.model
+    if loss == "bce":
+        model = Fitted(model.model, loss="bce")
+    unf.save_model(tmp_path / "model.safetensors", model)
+    loaded = unf.load_model(tmp_path / "model.safetensors")
+    assert loaded.loss == loss
+    np.testing.assert_array_equal(loaded.predict(WEIGHTS), model.predict(WEIGHTS))
+
+
+def test_many_parameters_and_few_networks(monkeypatch):
+    monkeypatch.setattr("unf.models._fit._MANY_PARAMETERS", 2)
+    with pytest.warns(UserWarning, match=r"parameters and there are 54 training.*DeepSet"):
+        fit(make(), WEIGHTS, SIGNAL, **OPTIONS)
+
+
+def flat(tree):
+    return jax.tree.map(lambda x: x[0], tree)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "message"),
+    [
+        ((flat(WEIGHTS), SIGNAL), {}, SpecError, "leading axis|expected"),
+        (({"w": np.ones((60, 2))}, SIGNAL), {}, SpecError, "expected"),
+        ((WEIGHTS, SIGNAL[:50]), {}, ValueError, r"targets have shape \(50,\); expected \(60, 1\)"),
+        ((WEIGHTS, np.full(60, np.nan)), {}, ValueError, r"target of network 0 is \[nan\]"),
+        ((WEIGHTS, 2 + SIGNAL), {"loss": "bce"}, ValueError, "numbers from 0 to 1"),
+        ((WEIGHTS, SIGNAL), {"loss": "cross-entropy"}, ValueError, "number of a class for each"),
+        ((WEIGHTS, np.arange(60)), {"loss": "cross-entropy"}, ValueError, "out_size=1; number"),
+        ((WEIGHTS, SIGNAL), {"epochs": 0}, ValueError, "epochs is 0"),
+        ((WEIGHTS, SIGNAL), {"validation": 0.01}, ValueError, "validation is 0.01 of 60 networks"),
+        ((WEIGHTS, SIGNAL), {"key": jax.random.split(KEY, 3)}, ValueError, r"key has shape \(3,\)"),
+        ((WEIGHTS, SIGNAL), {"learning_rate": jnp.inf}, ValueError, "diverged in every epoch"),
+    ],
+)
+def test_mistakes(arguments, options, error, message):
+    with pytest.raises(error, match=message):
+        fit(make(), *arguments, **OPTIONS | options)
+
+
+def test_more_mistakes():
+    unchecked = inspect.unwrap(fit)  # as users have it, without the tests' checks of types
+    with pytest.raises(ValueError, match="loss is 'l1'; expected one of"):
+        unchecked(make(), WEIGHTS, SIGNAL, loss="l1", **OPTIONS)
+    with pytest.raises(ValueError, match="keep is 'tau'; expected 'loss' or 'score'"):
+        unchecked(make(), WEIGHTS, SIGNAL, keep="tau", **OPTIONS)
+    with pytest.raises(ValueError, match="differ in more than their parameters"):
+        fit([make(), make(out_size=2)], WEIGHTS, SIGNAL, **OPTIONS)
+    with pytest.raises(ValueError, match="no models to fit"):
+        fit([], WEIGHTS, SIGNAL, **OPTIONS)
+    with pytest.raises(ValueError, match="rather than a vector"):
+        fit(unf.models.UNF(SPACE, 1, 1, key=KEY, num_layers=1), WEIGHTS, SIGNAL, **OPTIONS)
+    broken = jax.tree.map(np.copy, WEIGHTS)
+    jax.tree.leaves(broken)[1][5] = np.nan
+    with pytest.raises(SpecError, match="not finite, in 1 networks"):
+        fit(make(), broken, SIGNAL, **OPTIONS)
