@@ -3,16 +3,21 @@
 import contextlib
 import io
 import re
+import shlex
 from importlib.util import find_spec
 from pathlib import Path
 
 import jax
 import pytest
 
+from unf.lab.cli import main
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^```python\n(.*?)^```(?:\n+```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
-WITH_CODE = [page for page in PAGES if BLOCK.search(page.read_text())]
+BLOCK = re.compile(
+    r"^```(python|sh)\n(.*?)^```(?:\n+```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL
+)
+WITH_CODE = [page for page in PAGES if "\n```python\n" in page.read_text()]
 NUMBER = re.compile(r"(?<![\w.#])-?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?(?!\w)")
 TOLERANCE = 0.15
 """Relative, of printed numbers with a decimal point: training differs between machines.
@@ -27,11 +32,15 @@ def as_a_user_has_it(tmp_path, monkeypatch):
         yield
 
 
-def run(code, namespace):
-    """What a block prints."""
+def run(language, code, namespace):
+    """What a block of Python, or of calls of the command, prints."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(code, "net.py", "exec"), namespace)
+        if language == "python":
+            exec(compile(code, "net.py", "exec"), namespace)
+        for line in code.replace("\\\n", "").splitlines() if language == "sh" else ():
+            command, *words = shlex.split(line)
+            assert command == "unf" and main(words) == 0, line
     return printed.getvalue()
 
 
@@ -49,12 +58,18 @@ def assert_same_text(printed, expected):
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_page_prints_what_it_says(page):
-    """Every block runs, and prints the text that follows it, if one follows."""
+    """Every block runs, and prints the text that follows it, if one follows.
+
+    Commands run on pages that say so; the others take longer, or are not ours.
+    """
     if re.search(r"^import torch$", page.read_text(), re.MULTILINE) and not find_spec("torchax"):
         pytest.skip("the page needs PyTorch and torchax")
     namespace: dict = {}
-    for code, expected in BLOCK.findall(page.read_text()):
-        printed = run(code, namespace)
+    with_commands = "The code and the commands on this page run in order" in page.read_text()
+    for language, code, expected in BLOCK.findall(page.read_text()):
+        if language == "sh" and not with_commands:
+            continue
+        printed = run(language, code, namespace)
         if expected:
             assert_same_text(printed, expected)
 

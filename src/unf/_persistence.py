@@ -65,14 +65,7 @@ def read_arrays(path: str | os.PathLike) -> tuple[dict[str, Any], Arrays]:
         ValueError: if the file is damaged, or `write_arrays` did not write it.
     """
     data = Path(path).read_bytes()
-    try:
-        arrays = {
-            name: np.ndarray(entry["shape"], _DTYPES[entry["dtype"]], entry["data"])
-            for name, entry in deserialize(data)
-        }
-        metadata = _header(data).get("__metadata__") or {}
-    except (SafetensorError, ValueError, KeyError, RecursionError, TypeError) as error:
-        raise ValueError(f"{path}: not a complete safetensors file ({error})") from error
+    metadata, arrays = parse_safetensors(data, path)
     if "unf" not in metadata:
         raise ValueError(f"{path}: a safetensors file, but not one saved by unf")
     if metadata.get("sum") != checksum(data):
@@ -81,6 +74,22 @@ def read_arrays(path: str | os.PathLike) -> tuple[dict[str, Any], Arrays]:
     if not isinstance(description, dict):
         raise ValueError(f"{path}: the description is not a JSON object")
     return description, arrays
+
+
+def parse_safetensors(data: bytes, path: str | os.PathLike) -> tuple[dict[str, Any], Arrays]:
+    """The metadata of a safetensors file, and its arrays by name.
+
+    Raises:
+        ValueError: if the file is damaged.
+    """
+    try:
+        arrays = {
+            name: np.ndarray(entry["shape"], _DTYPES[entry["dtype"]], entry["data"])
+            for name, entry in deserialize(data)
+        }
+        return _header(data).get("__metadata__") or {}, arrays
+    except (SafetensorError, ValueError, KeyError, RecursionError, TypeError) as error:
+        raise ValueError(f"{path}: not a complete safetensors file ({error})") from error
 
 
 def read_tree(

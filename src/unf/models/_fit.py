@@ -276,7 +276,7 @@ class _Together:
 
     def _validate(self, models: Any) -> dict[str, np.ndarray]:
         outputs = outputs_of(to_host(models), self.static, self.valid.features, 32)
-        losses = [float(_loss(self.loss, y, self.valid.targets)) for y in outputs]
+        losses = [float(_loss(self.loss, jnp.asarray(y), self.valid.targets)) for y in outputs]
         scores = [scores_of(y, self.valid.targets, self.loss) for y in outputs]
         return {
             "valid_loss": np.array(losses),

@@ -9,7 +9,7 @@ from typing import get_args, get_origin
 
 import pytest
 
-from unf.lab import _progress
+from unf import _progress
 from unf.lab.cli import main
 from unf.lab.cli._command import options_of, with_flags
 from unf.lab.cli._main import COMMANDS, understand
@@ -64,7 +64,7 @@ def test_groups_are_flat_and_their_options_told_apart():
     [
         ("", 0, "usage: unf"),
         ("--version", 0, "unf 0."),
-        ("zoo", 2, "Expected one of {build, info, plot}"),
+        ("zoo", 2, "Expected one of {build, import, info, plot}"),
         ("zoo info", 2, "The folder of the zoo. (required)"),
         ("zoos", 2, "Unrecognized options: zoos"),
         ("lopt train --task mlp --optimiser unf", 2, "--optimizer"),
@@ -122,7 +122,7 @@ def test_completion(tmp_path, capsys):
         "echo ${COMPREPLY[@]}"
     )
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
-    assert {"build", "info", "plot"} <= set(done.stdout.split())
+    assert {"build", "import", "info", "plot"} <= set(done.stdout.split())
 
 
 def test_progress_in_a_log_is_a_line_now_and_then(capsys, monkeypatch):

@@ -13,7 +13,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 from tyro.conf import Positional, arg
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
@@ -37,6 +37,9 @@ class CommandError(Exception):
 @dataclass(frozen=True, kw_only=True)
 class Command(ABC):
     """What somebody asks for. The docstring is shown by `--help`, with its examples."""
+
+    at_once: ClassVar[bool] = False
+    """Whether the folder of results appears only when they are complete."""
 
     # A TOML file with values for options, such as the one beside results; flags override it.
     config: Annotated[Path | None, arg(metavar="FILE")] = None
@@ -195,7 +198,7 @@ def recorded(command: Command, name: str) -> Iterator[None]:
         yield
         return
     folder = path.parent
-    new = path.name == "config.toml" and not folder.exists()
+    new = path.name == "config.toml" and not folder.exists() and not command.at_once
     if new:
         folder.mkdir(parents=True)
         write_whole(path, as_toml(command, name, path))

@@ -36,6 +36,7 @@ COMMANDS: dict[str, Any] = {
     "data prepare": _installation.Prepare,
     "data info": _installation.DataInfo,
     **{f"zoo build {name}": _zoos.Build[kind] for name, kind in RECIPES.items()},
+    "zoo import": _zoos.Import,
     "zoo info": _zoos.Info,
     "zoo plot": _zoos.Plot,
     "predict train": _zoos.Train,
@@ -60,8 +61,11 @@ exit codes: 0 done; 1 failed, the message says why; 2 invalid options; 130 stopp
 
 completion: unf --tyro-write-completion bash ~/.local/share/bash-completion/completions/unf""",
     "data": "Prepare datasets, and list them.",
-    "zoo": "Build, describe and draw zoos of trained networks.",
-    "zoo build": "Train networks and store them.",
+    "zoo": "Build, import, describe and draw zoos of trained networks.",
+    "zoo build": """Train networks and store them.
+
+A recipe of your own, a subclass of unf.lab.zoos.Recipe, is named by its module or file:
+unf zoo build my_module:MyRecipe --help""",
     "predict": "Predict how well networks work from their weights.",
     "lopt": "Meta-train and evaluate learned optimizers.",
     "reproduce": "Run the paper's experiments from scratch.",
@@ -76,47 +80,50 @@ def run_command(words: list[str]) -> int:
     if words == ["--version"]:
         print(f"unf {__version__}")
         return 0
-    lengths = [n for n in (3, 2, 1) if " ".join(words[:n]) in COMMANDS]
+    own = words[:2] == ["zoo", "build"] and ":" in "".join(words[2:3])
+    lengths = [n for n in (3, 2, 1) if " ".join(words[:n]) in COMMANDS or (own and n == 3)]
     if not lengths:
         _tyro(_family(()), prog="unf", description=_FAMILIES[""], args=words or ["--help"])  # ends
     name = " ".join(words[: lengths[0]])
     try:
-        command = understand(name, words[lengths[0] :])
+        kind = _zoos.build_with(words[2]) if own else COMMANDS[name]
+        command = understand(name, words[lengths[0] :], kind)
         processes = getattr(command, "processes", None)
         if processes is None or not processes.several:
-            return _run(command, name)
+            return _run(command, name, kind)
         if CHILD not in os.environ:
             return supervise(processes, words)
-        return run_child(processes, partial(_run, command, name))
+        return run_child(processes, partial(_run, command, name, kind))
     except CommandError as error:
         say(f"unf {name}: {error}")
         return 1
 
 
-def understand(name: str, words: list[str]) -> Command:
+def understand(name: str, words: list[str], kind: Any = None) -> Command:
     """The command with its options; ends the program if they are wrong."""
-    kind, file = COMMANDS[name], None
+    kind, file = kind or COMMANDS[name], None
     for word, following in pairwise([*words, ""]):
         flag, _, value = word.partition("=")
         file = Path(value or following) if flag == "--config" else file
     stored = read_configuration(file, name, kind) if file else {}
     try:
-        command = _parse(name, words, stored, {})
+        command = _parse(name, words, kind, stored, {})
         presets = kind.presets(vars(command))
         for group, before in kind.presets(stored).items():
             if presets.get(group) != before:  # then what came with the file's preset goes
                 came = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(before).items()}
                 stored = {k: v for k, v in stored.items() if k not in came or came[k] != v}
-        return _parse(name, words, stored, presets) if presets else command
+        return _parse(name, words, kind, stored, presets) if presets else command
     except SystemExit as end:
         if file and end.code:
             say(f"unf {name}: these options include those in {file}")
         raise
 
 
-def _parse(name: str, words: list[str], stored: dict[str, Any], values: dict[str, Any]) -> Command:
+def _parse(
+    name: str, words: list[str], kind: Any, stored: dict[str, Any], values: dict[str, Any]
+) -> Command:
     """Let tyro read a command, with options of a file and values of groups as defaults."""
-    kind = COMMANDS[name]
     bare = get_origin(kind) or kind
     hints = get_type_hints(bare, include_extras=True)
     options, defaults = dict(stored), object.__new__(bare)  # which is not checked, unlike kind()
@@ -153,7 +160,7 @@ def _describe(kind: Any) -> str:
     return "\n\n".join(inspect.getdoc(kind) or "" for kind in kinds)
 
 
-def _run(command: Command, name: str) -> int:
+def _run(command: Command, name: str, kind: Any) -> int:
     """Run a command and write its configuration; errors of ours become messages."""
     try:
         with recorded(command, name) if is_first() else nullcontext():
@@ -161,7 +168,7 @@ def _run(command: Command, name: str) -> int:
     except (CommandError, OSError, ValueError) as error:
         if isinstance(error, ValueError) and not _is_ours(error):
             raise
-        say(f"unf {name}: {with_flags(str(error), options_of(COMMANDS[name]))}")
+        say(f"unf {name}: {with_flags(str(error), options_of(kind))}")
         return 1
     except KeyboardInterrupt:
         kept = "; finished work is kept: go on with --resume" if hasattr(command, "resume") else ""

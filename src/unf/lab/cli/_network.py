@@ -2,11 +2,11 @@
 
 import dataclasses
 import importlib
-import runpy
+import importlib.util
 import sys
 import textwrap
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -39,7 +39,7 @@ class Spec(Command):
             return model.apply, params, jax.ShapeDtypeStruct((1, 28, 28, 1), "float32")
 
     Parameters and inputs are arrays, or shapes such as jax.ShapeDtypeStruct. For a PyTorch module
-    the function returns (module, *inputs).
+    the function returns (module, *inputs). It may also return a WeightSpace that you wrote.
 
     Examples:
         unf spec my_model:example
@@ -138,7 +138,10 @@ class Cost(Command):
 
 @dataclass(frozen=True)
 class Example:
-    """A user's network and its inputs: a JAX function with parameters, or a PyTorch module."""
+    """A user's network and its inputs: a JAX function with parameters, or a PyTorch module.
+
+    In place of a network there may be its weight space alone.
+    """
 
     target: str
     network: Any
@@ -151,6 +154,8 @@ class Example:
         Raises:
             CommandError: if the network cannot be run with these inputs; says in which line.
         """
+        if isinstance(self.network, WeightSpace):
+            return self.network
         if _is_module(self.network):
             if "free" in options.values():
                 raise CommandError("--inputs free and --outputs free are not for PyTorch modules")
@@ -171,6 +176,8 @@ class Example:
 
     def verify(self, space: WeightSpace, *, key: PRNGKeyArray) -> Any:
         """Run the network with permuted weights."""
+        if isinstance(self.network, WeightSpace):
+            raise CommandError(f"{self.target} returned a WeightSpace, without a network to run")
         if _is_module(self.network):
             return _of_torch().verify(self.network, space, *self.inputs, key=key)
         params, inputs = _with_values((self.params, self.inputs))
@@ -183,15 +190,7 @@ def load_example(target: str) -> Example:
     Raises:
         CommandError: if there is no such function, or it returns something else.
     """
-    module_name, _, function_name = target.rpartition(":")
-    if not module_name or not function_name:
-        raise CommandError(f"{target!r} does not name a function: write package.module:function")
-    module = _load_module(module_name)
-    example = module.get(function_name)
-    if not callable(example):
-        found = [name for name, value in module.items() if callable(value)]
-        public = ", ".join(name for name in found if not name.startswith("_")) or "none"
-        raise CommandError(f"{module_name!r} has no function {function_name!r}; it has {public}")
+    example, function_name = load_name(target, callable, "function"), target.rpartition(":")[2]
     remedy = (
         f"write a function without arguments that returns (fn, params, *inputs), e.g.\n"
         f"  def {function_name}_example():\n"
@@ -204,6 +203,8 @@ def load_example(target: str) -> Example:
         if "required" not in str(error) or "argument" not in str(error):
             raise
         raise CommandError(f"{target} needs arguments ({error}): {remedy}") from error
+    if isinstance(returned, WeightSpace):
+        return Example(target, returned, ())
     if not isinstance(returned, tuple) or len(returned) < 2 or not callable(returned[0]):
         raise CommandError(f"{target} returned {type(returned).__name__}: {remedy}")
     if _is_module(returned[0]):
@@ -224,13 +225,38 @@ def _of_torch() -> Any:
     return torch
 
 
+def load_name(
+    target: str, is_wanted: Callable[[Any], bool], kind: str, explanation: str = ""
+) -> Any:
+    """The function or class that package.module:NAME or path/to/file.py:NAME names.
+
+    Raises:
+        CommandError: if there is none; lists those there are.
+    """
+    module_name, _, name = target.rpartition(":")
+    if not module_name or not name:
+        raise CommandError(f"{target!r} does not name a {kind}: write package.module:{kind}")
+    module = _load_module(module_name)
+    if not is_wanted(module.get(name)):
+        found = [name for name, value in module.items() if is_wanted(value)]
+        public = ", ".join(name for name in found if not name.startswith("_")) or "none"
+        what = f"{kind} {name!r}{explanation}"
+        raise CommandError(f"{module_name!r} has no {what}; it has {public}")
+    return module[name]
+
+
 def _load_module(name: str) -> Mapping[str, Any]:
     """The names in a module or a file."""
     if name.endswith(".py"):
         if not Path(name).is_file():
             raise CommandError(f"there is no file {name!r}")
         sys.path.insert(0, str(Path(name).parent.resolve()))
-        return runpy.run_path(name)
+        # Registered under a name that no module has, since dataclasses and tyro look it up.
+        spec = importlib.util.spec_from_file_location(f"file:{name}", name)
+        assert spec is not None and spec.loader is not None
+        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return vars(module)
     sys.path.insert(0, "")
     try:
         return vars(importlib.import_module(name))

@@ -8,17 +8,31 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from tyro.conf import Positional, arg
 
 from ..._devices import is_first
 from ..._progress import say
+from ...spec import WeightSpace
 from ...zoo import Status, Zoo
+from ...zoo._zoo import check_free
 from .. import plots, predict
 from ..zoos import Recipe, build
-from ._command import Command, File, Folder, Job, one_of, print_json, with_flags
+from ..zoos._files import read_zoo
+from ._command import (
+    Command,
+    CommandError,
+    File,
+    Folder,
+    Job,
+    one_of,
+    options_of,
+    print_json,
+    with_flags,
+)
+from ._network import load_example, load_name
 from ._processes import Processes
 
 R = TypeVar("R", bound=Recipe)
@@ -28,6 +42,8 @@ ZooFolder = Annotated[Path, arg(metavar="ZOO")]
 @dataclass(frozen=True, kw_only=True)
 class Build(Job, Generic[R]):
     r"""Train networks and store them.
+
+    unf zoo build my_module:MyRecipe trains with a recipe of your own.
 
     Examples:
         unf zoo build tiny-rnn --models 256 --hidden 16 --digits 1 --steps 500 \
@@ -71,6 +87,76 @@ class Build(Job, Generic[R]):
             repair=self.repair,
             show_progress=not self.quiet,
         )
+        print_json(zoo.summary()) if self.json else print(zoo.describe())
+
+
+def build_with(target: str) -> Any:
+    """The command that builds with a user's recipe, package.module:Class or path/file.py:Class.
+
+    Raises:
+        CommandError: if there is no such recipe, or it cannot have options.
+    """
+
+    def is_recipe(x: Any) -> bool:
+        return isinstance(x, type) and issubclass(x, Recipe) and x is not Recipe
+
+    recipe = load_name(target, is_recipe, "recipe", ", a subclass of unf.lab.zoos.Recipe")
+    if "__dataclass_params__" not in vars(recipe):
+        raise CommandError(f"{target} is not a dataclass; put @dataclass(frozen=True) above it")
+    if not isinstance(getattr(recipe, "name", None), str):
+        raise CommandError(f"{target} has no name; give it one, e.g. name = 'rings'")
+    options = options_of(Build[Recipe]).keys() - options_of(Recipe).keys()
+    if both := options & options_of(recipe).keys():
+        raise CommandError(f"{target}: {min(both)!r} is an option of unf zoo build; rename it")
+    return Build[recipe]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Import(Job):
+    r"""Make a zoo of networks that you have, in files.
+
+    FOLDER has one file for each network: safetensors, npz, or a PyTorch state dict (.pt, .pth).
+    The first column of the CSV file names the files, with or without the suffix. The others are
+    scores, or settings if --settings names them; NAME_again is a second measurement of NAME.
+
+    --network is a function as for unf spec: it returns (fn, params, *inputs), a PyTorch module and
+    its inputs, or a WeightSpace. Arrays in the files have the names of the parameters, such as
+    Dense_0/kernel or 0.weight.
+
+    Examples:
+        unf zoo import networks --scores scores.csv --network my_model:example --out out/mine
+        unf zoo import networks --scores scores.csv --settings optimizer,learning_rate \
+            --network my_model.py:example --out out/mine
+    """
+
+    at_once: ClassVar[bool] = True
+
+    folder: Annotated[Positional[Path], arg(metavar="FOLDER")]  # The networks, one in each file.
+    scores: Annotated[Path, arg(metavar="FILE")]  # CSV: a file name and scores in each line.
+    network: Annotated[str, arg(metavar="TARGET")]  # The function that returns the network.
+    out: ZooFolder  # The folder of the zoo.
+    # Columns of the CSV file that say how each network was trained.
+    settings: Annotated[tuple[str, ...], arg(metavar="NAME,…")] = ()
+
+    @property
+    def results(self) -> Path:
+        """The folder of the zoo."""
+        return self.out
+
+    def run(self) -> None:
+        """Read all files, write the zoo and describe it."""
+        check_free(self.out)
+        example = load_example(self.network)
+        zoo = read_zoo(
+            self.folder,
+            self.scores,
+            example.infer(),
+            settings=self.settings,
+            others_allowed=isinstance(example.network, WeightSpace),
+            show_progress=not self.quiet,
+        )
+        zoo.save(self.out)
+        zoo = Zoo(self.out)
         print_json(zoo.summary()) if self.json else print(zoo.describe())
 
 
@@ -152,7 +238,7 @@ class Train(Job):
     zoo: ZooFolder  # Networks whose score is to be predicted.
     out: Folder = None  # For results; out/predict-METHOD by default.
     method: Annotated[str, one_of(tuple(predict.METHODS))]  # What reads the weights.
-    # Which score to predict, between 0 and 1; the zoo's first by default.
+    # Which score to predict; the zoo's first by default.
     score: Annotated[str | None, arg(metavar="NAME")] = None
     seeds: int = 5  # How many predictors to train.
     seed: int = 0  # Seed of the first predictor.
