@@ -238,7 +238,7 @@ def _tell_apart(group: Sequence[_Draft], prefix: str = "") -> Iterator[tuple[Var
         yield group[0].variable, f"{word}_{group[0].number}".rstrip("_")
         return
     paths = [draft.path for draft in group if draft.path is not None]
-    numbers = _differing([re.findall(r"\d+", path) for path in paths])
+    numbers = _differing([re.findall(r"[0-9]+", path) for path in paths])
     if len(set(numbers)) == len(group):
         for draft, differing in zip(group, numbers, strict=True):
             yield draft.variable, "_".join([word, *filter(None, differing)])
@@ -280,13 +280,12 @@ def _words(path: str) -> Iterator[tuple[str, str]]:
     for part in re.split(r"[/.]", path.removesuffix("/value").lower()):
         part = re.sub(r"\W+", "_", part, flags=re.ASCII).strip("_")
         part = re.sub(r"^(w|b|c|weight|kernel|bias)_|_(w|b|weight|kernel|bias|proj|lin)$", "", part)
-        word, number = re.fullmatch(r"(.*?)_?(\d*)", part).groups()  # type: ignore[union-attr]
+        word, number = re.fullmatch(r"(.*?)_?([0-9]*)", part).groups()  # type: ignore[union-attr]
         if word and not word[0].isdigit():
             yield {"convolution": "conv"}.get(word, word), number
 
 
 def _natural(path: str) -> tuple:
     """A sort key that puts `block2` before `block10`."""
-    return tuple(
-        (part.isdigit(), int(part) if part.isdigit() else part) for part in re.split(r"(\d+)", path)
-    )
+    parts = re.split(r"([0-9]+)", path)
+    return tuple(int(part) if i % 2 else part for i, part in enumerate(parts))
