@@ -25,23 +25,23 @@ MLP = {"w1": f32(4, 6), "b1": f32(6), "w2": f32(6, 3)}
 
 def test_inputs_and_outputs_are_fixed_by_default():
     space = unf.infer(mlp, MLP, f32(2, 4))
-    assert space.to_spec() == {"w1": "[in] b1", "b1": "b1", "w2": "b1 [out]"}
+    assert space.to_spec() == {"w1": "[in] hidden", "b1": "hidden", "w2": "hidden [out]"}
 
 
 def test_relaxing_everything_is_the_papers_setting():
     space = unf.infer(mlp, MLP, f32(2, 4)).relax()
-    assert space.to_spec() == {"w1": "in b1", "b1": "b1", "w2": "b1 out"}
+    assert space.to_spec() == {"w1": "in hidden", "b1": "hidden", "w2": "hidden out"}
 
 
 def test_free_inputs_and_outputs():
     space = unf.infer(mlp, MLP, f32(2, 4), inputs="free", outputs="free")
     assert space.fixed == ()
-    assert space.to_spec() == {"w1": "in b1", "b1": "b1", "w2": "b1 w2"}
+    assert space.to_spec() == {"w1": "in hidden_1", "b1": "hidden_1", "w2": "hidden_1 hidden_2"}
 
 
 def test_named_inputs_and_outputs():
     space = unf.infer(mlp, MLP, f32(2, 4), inputs=("[batch] pixel",), outputs="[batch] [digit]")
-    assert space.to_spec() == {"w1": "pixel b1", "b1": "b1", "w2": "b1 [digit]"}
+    assert space.to_spec() == {"w1": "pixel hidden", "b1": "hidden", "w2": "hidden [digit]"}
 
 
 def test_a_name_common_to_input_and_output_ties_them():
@@ -50,7 +50,7 @@ def test_a_name_common_to_input_and_output_ties_them():
 
     params = {"up": f32(4, 6), "down": f32(6, 4)}
     space = unf.infer(residual, params, f32(2, 4), inputs=("[b] d",), outputs="[b] d")
-    assert space.to_spec() == {"up": "d up", "down": "up d"}
+    assert space.to_spec() == {"up": "d mlp", "down": "mlp d"}
 
 
 def test_arrays_and_shapes_give_the_same():
@@ -109,7 +109,7 @@ def test_gradients_have_the_symmetries_of_the_loss(name):
 def test_explanations_name_the_operation_and_the_line():
     space = unf.infer(mlp, MLP, f32(2, 4))
     text = space.explain("w2")
-    assert "w2  b1 [out]" in text
+    assert "w2  hidden [out]" in text
     assert "dot_general (test_infer.py:" in text
     assert "fixed: the output axis 1" in text
 
@@ -175,8 +175,8 @@ def test_a_space_written_by_hand_has_no_reasons():
 
 
 def test_explanations_survive_relaxing_and_fixing():
-    space = unf.infer(mlp, MLP, f32(2, 4)).relax("in").fix("b1")
-    assert "w2  [b1 out]" in space.explain("w2") and "dot_general" in space.explain("w2")
+    space = unf.infer(mlp, MLP, f32(2, 4)).relax("in").fix("hidden")
+    assert "w2  [hidden out]" in space.explain("w2") and "dot_general" in space.explain("w2")
 
 
 def test_explaining_a_leaf_that_is_not_there():
@@ -225,7 +225,7 @@ def test_register_rule():
 
     try:
         space = unf.infer(mysterious, {"w1": f32(4, 6), "w2": f32(6, 3)}, f32(2, 4))
-        assert space.to_spec() == {"w1": "[in] w1", "w2": "w1 [out]"}
+        assert space.to_spec() == {"w1": "[in] hidden", "w2": "hidden [out]"}
     finally:
         del RULES["mystery"]
 

@@ -236,8 +236,8 @@ def shapes(**leaves):
 )
 def test_layers_keep_permutations_of_their_own(fn, leaves):
     spec = unf.infer(fn, shapes(**leaves), jax.ShapeDtypeStruct((4,), "float64")).to_spec()
-    assert spec["u"].removeprefix("[layer").endswith("] layer.u")
-    assert spec["v"].startswith("[layer] layer.u ")
+    assert spec["u"].removeprefix("[layer").endswith("] layer.mlp")
+    assert spec["v"].startswith("[layer] layer.mlp ")
 
 
 def test_members_of_an_ensemble_that_is_not_averaged():

@@ -57,6 +57,13 @@ ARCHITECTURES: dict[str, WeightSpace] = {
     "stacked twice": space_of(
         {"w": ("([l] l.c) ([l] l.c)", (4, 4)), "v": ("([l] l.c)", (4,))}, l=2
     ),
+    "keys and values in one array": space_of(
+        {"kv": ("[kv] h [2] kv{[k] | h.v}", (2, 2, 2, 2)), "q": ("h [k]", (2, 2)),
+         "o": ("h h.v d", (2, 2, 2))}
+    ),
+    "layers in a row, stacked": space_of(
+        {"w": ("[l] l{a | b} l{b | c}", (2, 2, 2)), "b": ("[l] l{b | c}", (2, 2))}
+    ),
     "flatten before dense": space_of(
         {"k": ("[2] a", (2, 2)), "w": ("([2 2] a) b", (8, 2)), "t": ("(a [2 2]) b", (8, 2))}
     ),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from unf import SpecError
-from unf.spec._grammar import Concat, Name, Number, Product, format_axes, parse_leaf
+from unf.spec._grammar import ByIndex, Concat, Name, Number, Product, format_axes, parse_leaf
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,26 @@ from unf.spec._grammar import Concat, Name, Number, Product, format_axes, parse_
         ("[(h w)] c", (Product((Name("h", True), Name("w", True))), Name("c"))),
         ("d (h h.k)", (Name("d"), Product((Name("h"), Name("h.k"))))),
         ("(h (k + k + v))", (Product((Name("h"), Concat((Name("k"), Name("k"), Name("v"))))),)),
+        ("[l] l{a | [b]}", (Name("l", True), ByIndex("l", (Name("a"), Name("b", True))))),
+        (
+            "[l] (h l{4 | a b | (a + b)})",
+            (
+                Name("l", True),
+                Product(
+                    (
+                        Name("h"),
+                        ByIndex(
+                            "l",
+                            (
+                                Number(4),
+                                Product((Name("a"), Name("b"))),
+                                Concat((Name("a"), Name("b"))),
+                            ),
+                        ),
+                    )
+                ),
+            ),
+        ),
         (("a", 0, -1), (Name("a"), Name("#0"), Name("#-1"))),
         (
             (np.int64(3), "(a b)", "[f]"),
@@ -51,6 +71,12 @@ def test_minus_zero_is_zero():
         ("[] a", "nothing between the brackets"),
         ("(a + )", "part of the concatenation is empty"),
         ("a ?", r"unexpected '\?'"),
+        ("a | b", r"unexpected '\|'"),
+        ("[l] {a | b}", "no name before the braces"),
+        ("[l] l{a | b", r"'}' is missing"),
+        ("[l] l{a | }", "axis between the braces is empty"),
+        ("[l] l{}", "nothing between the brackets"),
+        ("[l] l{a | (b l{c | d})}", "braces inside braces"),
         ("a..b", "unexpected 'a'"),
         (".a", r"unexpected '\.'"),
         ("2a", "unexpected '2'"),

@@ -296,3 +296,43 @@ def test_permuting_what_is_nested_in_a_fixed_axis():
     np.testing.assert_array_equal(both.permute({"w": w}, swap)["w"], w[order][:, order])
     with pytest.raises(SpecError, match="which occurs 2 times in this leaf and never before it"):
         WeightSpace.from_spec({"w": "l.c [l] [l]"}, {"w": shape(2, 2, 2)})
+
+
+KV = {"kv": "[kv] h kv{[key] | h.value}", "o": "h h.value [out]"}
+KEYS_AND_VALUES = WeightSpace.from_spec(KV, {"kv": shape(2, 3, 4), "o": shape(3, 4, 5)})
+
+
+def test_an_axis_that_differs_by_index():
+    space = KEYS_AND_VALUES
+    assert space.sizes == {"h": 3, "h.value": 4} and space.fixed == ("kv", "key", "out")
+    assert space.to_spec() == KV and WeightSpace.from_json(space.to_json()) == space
+    kv = jnp.arange(24).reshape(2, 3, 4)
+    order = np.array([[1, 0, 2, 3], [0, 1, 2, 3], [3, 2, 1, 0]])
+    found = space.permute({"kv": kv, "o": jnp.zeros((3, 4, 5))}, {"h.value": order})["kv"]
+    np.testing.assert_array_equal(found[0], kv[0])
+    np.testing.assert_array_equal(found[1], np.take_along_axis(np.asarray(kv[1]), order, axis=1))
+
+
+def test_changing_what_differs_by_index():
+    space = KEYS_AND_VALUES
+    assert space.rename({"kv": "kind"}).to_spec()["kv"] == "[kind] h kind{[key] | h.value}"
+    assert space.fix("h.value").to_spec()["kv"] == "[kv] h kv{[key] | [h.value]}"
+    assert space.relax().to_spec()["kv"] == "[kv] h kv{key | h.value}"
+    with pytest.raises(SpecError, match=r"which is no fixed axis before it\n  expected: \[kv\]"):
+        space.relax("kv")
+
+
+@pytest.mark.parametrize(
+    ("spec", "match"),
+    [
+        ("[l] a l{b}", r'"l\{b\}" has 1 axes between braces\n  expected: one for each of the 2'),
+        ("[l] a l{b | c | d}", "has 3 axes between braces"),
+        ("l{a | b} [l] c", "differs between the indices of 'l', which is no fixed axis before it"),
+        ("[l] a l{b | 3}", 'axis 2, "3", does not fit its array'),
+        ("[l] a l{b | a.c | d}", "has 3 axes between braces"),
+        ("[l] a l{b | b.c}", "nested in 'b', but no axis beside it has that name"),
+    ],
+)
+def test_braces_that_do_not_fit(spec, match):
+    with pytest.raises(SpecError, match=match):
+        WeightSpace.from_spec(spec, shape(2, 2, 2))

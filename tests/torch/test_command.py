@@ -22,7 +22,7 @@ def target(tmp_path):
 def test_a_module_is_recognized(target, capsys):
     assert main(["spec", target, "--verify"]) == 0
     printed = capsys.readouterr().out
-    assert "0.weight  axis_0 [in]" in printed and "2.weight  [out] axis_0" in printed
+    assert "0.weight  hidden [in]" in printed and "2.weight  [out] hidden" in printed
     assert "ok" in printed
     assert main(["cost", target]) == 0
     assert "parameters" in capsys.readouterr().out

@@ -21,8 +21,8 @@ def spec(module, *inputs, **kwargs):
 def test_leaves_are_the_state_dicts_entries_and_buffers_follow_their_channels():
     space = unf.torch.infer(networks.mlp(), X)
     hidden = ["0.bias", "1.bias", "1.running_mean", "1.running_var", "1.weight"]
-    assert all(space.to_spec()[name] == "axis_0" for name in hidden)
-    assert space.to_spec()["3.weight"] == "[out] axis_0"
+    assert all(space.to_spec()[name] == "hidden" for name in hidden)
+    assert space.to_spec()["3.weight"] == "[out] hidden"
     assert list(space.notes.left_out) == ["1.num_batches_tracked"]
     assert "1.num_batches_tracked  left out: torch.int64" in space.explain()
     assert space.explain("1.num_batches_tracked").startswith("1.num_batches_tracked  left out")
@@ -43,15 +43,14 @@ def test_an_lstms_four_gates_permute_together():
 def test_heads_of_attention():
     layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
     space = unf.torch.infer(layer, torch.zeros(2, 5, 4))
-    values = {"head.in_proj_bias": 2, "head.in_proj_bias_2": 2}  # of queries and keys; of values
-    assert space.sizes == {"linear1": 8, "head": 2, **values}
+    assert space.sizes == {"mlp": 8, "head": 2, "head.key": 2, "head.value": 2}
     assert torch.backends.mha.get_fastpath_enabled()
 
 
 def test_shapes_are_enough():
     with torch.device("meta"):
         module = networks.mlp()
-    assert unf.torch.infer(module, X.to("meta")).sizes == {"axis_0": 8}
+    assert unf.torch.infer(module, X.to("meta")).sizes == {"hidden": 8}
 
 
 def test_keyword_arguments_and_other_values_reach_the_module():
@@ -80,7 +79,7 @@ def test_the_module_is_left_as_it_was():
 
 
 def test_in_place_writes_to_new_tensors():
-    assert spec(networks.InPlace(), X) == {"layer.bias": "layer", "layer.weight": "layer [in]"}
+    assert spec(networks.InPlace(), X) == {"layer.bias": "hidden", "layer.weight": "hidden [in]"}
 
 
 def test_torch_export_is_the_fallback(monkeypatch):

@@ -20,7 +20,7 @@ from ._interpreter import Interpreter
 from ._result import to_axes
 from ._unification import unify
 from ._unread import find_unread
-from ._values import Value
+from ._values import INPUTS, Value
 
 
 def infer(
@@ -61,9 +61,9 @@ def infer(
     >>> shapes = {"w1": (8, 32), "w2": (32, 10)}
     >>> params = {k: jax.ShapeDtypeStruct(s, "float32") for k, s in shapes.items()}
     >>> infer(mlp, params, jax.ShapeDtypeStruct((1, 8), "float32"))
-    WeightSpace(2 leaves, 576 weights; w1=32; fixed in=8, out=10)
-      w1  [in] w1
-      w2  w1 [out]
+    WeightSpace(2 leaves, 576 weights; hidden=32; fixed in=8, out=10)
+      w1  [in] hidden
+      w2  hidden [out]
     """
     if not callable(fn):
         raise SpecError(
@@ -89,12 +89,12 @@ def infer(
     unread = find_unread(parameters, interpreter.values)
     values = [value.exprs for value in [*operands, *interpreter.values]]
     of_leaves = [(path, value.axes) for path, value in zip(paths, parameters, strict=True)]
-    written, sizes = to_axes(of_leaves, values, unread)
+    written, sizes = to_axes(of_leaves, values, unread, interpreter.streams)
     return WeightSpace.from_leaves(
         treedef,
         tuple(Leaf(p, axes, shape) for (p, shape), axes in zip(leaves, written, strict=True)),
         sizes,
-        make_notes(paths, parameters, used, unread),
+        make_notes(paths, parameters, used // (2 * INPUTS), unread),
     )
 
 
@@ -130,7 +130,7 @@ def _trace(fn: Callable[..., PyTree], params: PyTree, args: tuple) -> tuple[Any,
 def _parameter(index: int, path: str, shape: Sequence[int]) -> Value:
     axes = [new_axis(size, f"{path} axis {i}") for i, size in enumerate(shape)]
     value = Value.of(axes, is_parameter=True)
-    value.sources, value.is_view = 1 << index, True
+    value.sources, value.is_view = 2 * INPUTS << index, True
     return value
 
 
@@ -149,6 +149,7 @@ def _arguments(args: tuple, inputs: Any, named: dict[str, Expr]) -> list[Value]:
         for (path, shape), leaf_spec in zip(leaves, _broadcast_spec(spec, arg), strict=True):
             where = f"argument {i}" + ("" if path == "." else f" {path}")
             values.append(Value.of(_described(leaf_spec, shape, where, "in", named)))
+            values[-1].sources = INPUTS
     return values
 
 

@@ -11,10 +11,10 @@ import jax.extend.core as jex
 import numpy as np
 
 from .._jaxprs import inlined_body
-from ._expressions import Reason, Uniform, variables
+from ._expressions import Reason, Uniform, Variable, variables
 from ._registry import RULES, STACKABLE, Equation, fix_everything, fixed_axes
 from ._unread import note_reading
-from ._values import CONSTANT, Constant, Value, settle
+from ._values import CONSTANT, INPUTS, Constant, Value, settle
 
 
 class UnknownOperation(UserWarning):
@@ -27,11 +27,18 @@ class Interpreter:
     Attributes:
         values: every value seen so far; what is nested depends on all of them.
         unknown: operations without a rule, with source lines and the axes they fixed.
+        skips: the operands of every `x + f(x)`.
     """
 
     def __init__(self) -> None:
         self.values: list[Value] = []
         self.unknown: dict[str, tuple[str, list[str]]] = {}
+        self.skips: list[tuple[Value, Value]] = []
+
+    @property
+    def streams(self) -> set[Variable]:
+        """The axes along which skip connections add."""
+        return {v for x, y in self.skips for v in _variables(x) & _variables(y)}
 
     def run(self, jaxpr: Any, operands: Sequence[Value], consts: Sequence[Any] = ()) -> list[Value]:
         """The abstract results of a jaxpr, closed or open, on abstract operands."""
@@ -66,6 +73,8 @@ class Interpreter:
         )
         if all(isinstance(x, Constant) for x in operands) and not eqn.effects:
             return self._constants(eqn, equation, operands)
+        if name == "add" and _is_skip(*operands):
+            self.skips.append((operands[0], operands[1]))
         results = [
             x.copy() if any(x is y for y in operands) else x
             for x in self._apply(equation, operands)
@@ -133,6 +142,16 @@ class Interpreter:
                 UnknownOperation,
                 stacklevel=4,
             )
+
+
+def _is_skip(x: Value, y: Value) -> bool:
+    """Whether a sum is `x + f(x)`: one summand depends on all the other does, and on more."""
+    both = x.sources & y.sources
+    return x.sources != y.sources and both in (x.sources, y.sources) and bool(both & INPUTS)
+
+
+def _variables(x: Value) -> set[Variable]:
+    return {v for expr in x.exprs for v in variables(expr)}
 
 
 def _by_rule(equation: Equation, operands: list[Value]) -> list[Value] | None:

@@ -1,7 +1,6 @@
 """From the expressions of the parameters to axes of a specification."""
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from ..spec._grammar import AxisSpec, Concat, Name, Number, Product, names_in
@@ -21,42 +20,30 @@ from ._expressions import (
     same,
     variables,
 )
+from ._names import Place, name_variables
 from ._nesting import find_parents
 from ._unification import collapse, unify
 
 _MIXED = Reason("layers whose permutations cannot be written apart")
 _LAYERS = Reason("counts the same layers")
-_GENERIC = {
-    "params", "kernel", "bias", "scale", "weight", "w", "b", "embedding", "batch_stats",
-    "mean", "var", "raw_value", "layers", "weights", "w_i", "w_h", "offset",
-    "running_mean", "running_var", "parametrizations", "original", "original0", "original1",
-}  # fmt: skip
-"""Words of paths that name no axis."""
-_KINDS = [
-    (r"expert|moe", "expert"),
-    (r"att|query|qkv|head|mha|\bq\b.*\bk\b|\bk\b.*\bq\b", "head"),
-    (r"conv|norm|group", "group"),
-    (r"ensemble|member", "member"),
-]
-"""What an axis is called that others are nested in, by the paths of its leaves."""
-_EMBEDDINGS = r"embed|token|patches"
-_LABELS = ("in", "out")
 
 
 def to_axes(
     leaves: Sequence[tuple[str, Sequence[Expr]]],
     values: Sequence[Sequence[Expr]],
     unread: set[Variable],
+    streams: set[Variable],
 ) -> tuple[list[tuple[AxisSpec, ...]], dict[str, int]]:
     """The axes of each leaf as a specification writes them, and the size of every name.
 
     `leaves` are paths and expressions of parameters, `values` the expressions of every value
     in the computation, which decide what is nested. `unread` variables are nested in nothing:
-    they would be in any axis beside them, which says nothing about the network.
+    they would be in any axis beside them, which says nothing about the network. `streams` are
+    the variables along which skip connections add, for their names.
     """
     _separate_families([exprs for _, exprs in leaves])
     rows = [[_push_down(expr) for expr in exprs] for _, exprs in leaves]
-    writer = _Writer([path for path, _ in leaves], rows, values, unread)
+    writer = _Writer([path for path, _ in leaves], rows, values, unread, streams)
     axes = [tuple(writer.axis(expr) for expr in row) for row in rows]
     used = {name.path for row in axes for axis in row for name in names_in(axis)}
     return axes, {name: size for name, size in writer.sizes.items() if name in used}
@@ -133,12 +120,13 @@ class _Writer:
         rows: Sequence[Sequence[Expr]],
         values: Sequence[Sequence[Expr]],
         unread: set[Variable],
+        streams: set[Variable],
     ):
-        self.uses: dict[Variable, list[tuple[str, int, int]]] = {}
+        self.uses: dict[Variable, list[Place]] = {}
         for path, row in zip(paths, rows, strict=True):
             for position, expr in enumerate(row):
                 for v in variables(expr):
-                    self.uses.setdefault(v, []).append((path, position, len(row)))
+                    self.uses.setdefault(v, []).append(Place(path, position, len(row)))
         families = {
             _members(family): family
             for row in rows
@@ -157,7 +145,8 @@ class _Writer:
                 self.parents[members[0]] = _family_parent(members, family, found, families)
         leaders = [a for a in self.uses if self.leader.get(a, a) is a]
         named = [v for v in leaders if not self._is_anonymous(v)]
-        self.names = _name_variables(named, self.uses, self.parents)
+        streams = {self.leader.get(v, v) for v in streams}
+        self.names = name_variables(named, self.uses, self.parents, streams)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -231,63 +220,3 @@ def _family_parent(
     theirs = tuple(found.get(member) for member in members)
     other = families.get(theirs)  # type: ignore[arg-type]
     return index if other is None or resolve(other.index) is not index else theirs[0] or index
-
-
-def _name_variables(
-    variables: Sequence[Variable],
-    places: Mapping[Variable, list[tuple[str, int, int]]],
-    parents: Mapping[Variable, Variable],
-) -> dict[Variable, str]:
-    """A unique name for each variable; a nested one's begins with its parent's name.
-
-    `places` are the leaves each variable occurs in: path, position, rank.
-    """
-    holders = set(parents.values())
-    names: dict[Variable, str] = {}
-    taken: set[str] = set()
-
-    def name(variable: Variable) -> str:
-        if variable in names:
-            return names[variable]
-        base = variable.label or _base(
-            places.get(variable, []), variable in holders, variable.fixed is not None
-        )
-        parent = parents.get(variable)
-        prefix = "" if parent is None else f"{name(parent)}."
-        unique, count = f"{prefix}{base}", 1
-        while unique in taken:
-            count += 1
-            unique = f"{prefix}{base}_{count}"
-        taken.add(unique)
-        names[variable] = unique
-        return unique
-
-    for variable in sorted(variables, key=lambda variable: variable.label is None):
-        name(variable)
-    return names
-
-
-def _base(places: list[tuple[str, int, int]], is_parent: bool, is_fixed: bool) -> str:
-    if not places:
-        return "axis"
-    # Prefer the layer that writes it: the only axis of a bias or scale, else a kernel's last.
-    path, _, _ = min(places, key=lambda place: (place[2] != 1, place[1] != place[2] - 1))
-    if is_parent:
-        if is_fixed:
-            return "layer"
-        paths = " ".join(place[0].lower() for place in places)
-        return next((kind for pattern, kind in _KINDS if re.search(pattern, paths)), "part")
-    if any(re.search(_EMBEDDINGS, place[0].lower()) for place in places):
-        return "embed"
-    return _readable(path)
-
-
-def _readable(path: str) -> str:
-    words = [word for word in re.split(r"[/.]", path.removesuffix("/value")) if word]
-    while len(words) > 1 and words[-1].lower() in {*_GENERIC, *_LABELS}:
-        words.pop()
-    word = words[-1] if words else "axis"
-    if word.isdigit() and len(words) > 1:
-        word = f"{words[-2]}_{word}"
-    word = re.sub(r"\W+", "_", word.lower(), flags=re.ASCII).strip("_")
-    return word if word and not word[0].isdigit() else f"axis_{word}".rstrip("_")

@@ -23,6 +23,8 @@ from ._expressions import (
 )
 from ._unification import collapse, outer_factor, split, unify, unify_all
 
+INPUTS = 1
+"""In `Value.sources`: depends on inputs. The bits above it stand for the parameters."""
 _SPLIT = Reason("split by a reshape")
 
 
@@ -50,7 +52,7 @@ class Value:
         segments: its dimensions, in the order in which they are stored.
         order: for each dimension its position among those of the segments, if it is another.
         is_parameter: whether it is a parameter, at most transposed or mapped element by element.
-        sources: the parameters it depends on, as a bit mask.
+        sources: what it depends on, as a bit mask: `INPUTS`, then a bit for each parameter.
         is_view: whether its entries are some of a parameter's.
         is_read: whether an operation has done more than to take another view of it.
     """

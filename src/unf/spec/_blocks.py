@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ._errors import SpecError
-from ._grammar import AxisSpec, Concat, Name, Number, Product, base_name, map_atoms
+from ._grammar import AxisSpec, ByIndex, Concat, Name, Number, Product, base_name, map_atoms
 from ._sizes import axis_size
 
 MOST_AXES = 64
@@ -186,6 +186,9 @@ class Layout:
             if isinstance(axis, Concat):
                 parts = tuple(self._plan((*before, part, *after), indices) for part in axis.parts)
                 return _Cut(i, self._shape(axis.parts), parts)
+        for i, axis in enumerate(axes):
+            if isinstance(axis, ByIndex):
+                return self._by_index(axes, _find_index(axes, i), indices)
         # Fixed axes last: by now every name of the block is in sight.
         for i, axis in enumerate(axes):
             if not isinstance(axis, Name) or not axis.fixed:
@@ -199,6 +202,28 @@ class Layout:
                 )
                 return _Cut(i, (1,) * len(parts), parts)
         return self._block(axes, indices)
+
+    def _by_index(
+        self, axes: tuple[AxisSpec, ...], position: int, indices: tuple[tuple[str, int], ...]
+    ) -> _Cut:
+        """One step for each index of a fixed axis that axes in braces refer to."""
+        fixed = axes[position]
+        assert isinstance(fixed, Name)
+        count = self._sizes[fixed.path]
+        parts = []
+        for index in range(count):
+            chosen = list(axes)
+            for i, axis in enumerate(axes):
+                if isinstance(axis, ByIndex) and _find_index(axes, i) == position:
+                    if len(axis.options) != count:
+                        raise SpecError(
+                            f'"{axis}" has {len(axis.options)} axes between braces',
+                            expected=f"one for each of the {count} indices of [{axis.index}]",
+                        )
+                    chosen[i] = axis.options[index]
+            at_index = _at_index(tuple(chosen), position, index)
+            parts.append(self._plan(at_index, (*indices, (fixed.path, index))))
+        return _Cut(position, (1,) * count, tuple(parts))
 
     def _block(self, axes: tuple[AxisSpec, ...], indices: tuple[tuple[str, int], ...]) -> Block:
         atoms = tuple(
@@ -260,6 +285,21 @@ def _slice(array: Any, start: int, stop: int, axis: int) -> Any:
     if isinstance(array, np.ndarray):
         return array[(slice(None),) * axis + (slice(start, stop),)]
     return jax.lax.slice_in_dim(array, start, stop, axis=axis)
+
+
+def _find_index(axes: tuple[AxisSpec, ...], position: int) -> int:
+    """The position of the fixed axis that an axis in braces refers to: the nearest before it."""
+    by_index = axes[position]
+    assert isinstance(by_index, ByIndex)
+    wanted = Name(by_index.index, fixed=True)
+    found = [i for i, axis in enumerate(axes[:position]) if axis == wanted]
+    if not found:
+        raise SpecError(
+            f'"{by_index}" differs between the indices of {by_index.index!r}, which is no fixed '
+            "axis before it",
+            expected=f"[{by_index.index}] before it in this leaf",
+        )
+    return found[-1]
 
 
 def _nested_in(axes: tuple[AxisSpec, ...], position: int) -> list[int]:

@@ -1,13 +1,14 @@
 """The grammar of axes: how a leaf's specification is parsed and printed.
 
     leaf    := item*
-    item    := NAME | INTEGER | "[" item+ "]" | "(" sum ")"
+    item    := NAME | INTEGER | "[" item+ "]" | "(" sum ")" | NAME "{" options "}"
     sum     := product ("+" product)*
+    options := product ("|" product)*
     product := item+
     NAME    := identifier ("." identifier)*  |  "#" integer
 
-Square brackets mark fixed axes; a dot nests a name in another; `#0` is how the integer name 0
-of the tuple form is printed.
+Square brackets mark fixed axes; a dot nests a name in another; braces give an axis for each index
+of a fixed axis; `#0` is how the integer name 0 of the tuple form is printed.
 """
 
 import operator
@@ -60,14 +61,25 @@ class Concat:
         return f"({' + '.join(str(part) for part in self.parts)})"
 
 
-AxisSpec = Name | Number | Product | Concat
+@dataclass(frozen=True)
+class ByIndex:
+    """One stored axis that is another at each index of a fixed axis of the same leaf."""
+
+    index: str
+    options: tuple["AxisSpec", ...]
+
+    def __str__(self) -> str:
+        return f"{self.index}{{{' | '.join(str(option) for option in self.options)}}}"
+
+
+AxisSpec = Name | Number | Product | Concat | ByIndex
 """What a specification says about one stored axis."""
 
 _MOST_NESTED = 32
 """Levels of brackets, and dots in a name: far more than people write."""
 _IDENTIFIER = r"(?:[A-Za-z_]\w*|\#-?\d+)"
 _NAME = re.compile(rf"{_IDENTIFIER}(?:\.{_IDENTIFIER}){{0,{_MOST_NESTED}}}", re.ASCII)
-_TOKEN = re.compile(rf"\s*(?:({_NAME.pattern}(?!\.))|(\d+(?![\w.]))|([()\[\]+]))", re.ASCII)
+_TOKEN = re.compile(rf"\s*(?:({_NAME.pattern}(?!\.))|(\d+(?![\w.]))|([()\[\]{{}}+|]))", re.ASCII)
 
 
 def format_axes(axes: tuple[AxisSpec, ...]) -> str:
@@ -171,7 +183,7 @@ class _Parser:
         raise SpecError(
             f"cannot parse the specification: {problem}",
             path=self.path,
-            expected='axes such as "a b", "(a b)", "(a + b)", "[a] 3" or "h h.k"',
+            expected='axes such as "a b", "(a b)", "(a + b)", "[a] 3", "h h.k" or "[l] l{a | b}"',
             got=f"{self.text}\n{' ' * (position + 7)}^",
         )
 
@@ -186,14 +198,23 @@ class _Parser:
 
     def _items(self, fixed: bool) -> tuple[AxisSpec, ...]:
         axes: list[AxisSpec] = []
-        while (token := self._peek()) is not None and token not in ")]+":
+        while (token := self._peek()) is not None and token not in ")]}+|":
             self.next += 1
             if token == "[":
                 axes.extend(self._closed(lambda: self._items(fixed=True), "]"))
             elif token == "(":
                 axes.append(self._closed(lambda: self._sum(fixed), ")"))
+            elif token == "{":
+                self.next -= 1
+                self._fail("no name before the braces")
             elif token.isdecimal():
                 axes.append(Number(self._number(token)))
+            elif self._peek() == "{":
+                self.next += 1
+                options = self._closed(lambda: self._separated("|", fixed), "}")
+                if any(True for option in options for _ in braces_in(option)):
+                    self._fail("braces inside braces")
+                axes.append(ByIndex(token, options))
             else:
                 axes.append(Name(token, fixed))
         return tuple(axes)
@@ -221,15 +242,21 @@ class _Parser:
         return content
 
     def _sum(self, fixed: bool) -> Any:
+        parts = self._separated("+", fixed)
+        return parts and _flat(Concat, parts)
+
+    def _separated(self, sign: str, fixed: bool) -> tuple[AxisSpec, ...]:
+        """Products with a sign between them; none at all is for the caller to judge."""
         parts = [self._items(fixed)]
-        while self._peek() == "+":
+        while self._peek() == sign:
             self.next += 1
             parts.append(self._items(fixed))
         if parts == [()]:
             return ()
         if () in parts:
-            self._fail("a part of the concatenation is empty")
-        return _flat(Concat, [_flat(Product, part) for part in parts])
+            kinds = {"+": "a part of the concatenation", "|": "an axis between the braces"}
+            self._fail(f"{kinds[sign]} is empty")
+        return tuple(_flat(Product, part) for part in parts)
 
 
 def _flat(kind: type[Product] | type[Concat], items: Sequence[AxisSpec]) -> AxisSpec:
@@ -241,10 +268,12 @@ def _flat(kind: type[Product] | type[Concat], items: Sequence[AxisSpec]) -> Axis
 
 
 def children(axis: AxisSpec) -> tuple[AxisSpec, ...]:
-    """The factors or parts of an axis; empty for a name or a number."""
+    """The factors, parts or options of an axis; empty for a name or a number."""
     if isinstance(axis, Product):
         return axis.factors
-    return axis.parts if isinstance(axis, Concat) else ()
+    if isinstance(axis, Concat):
+        return axis.parts
+    return axis.options if isinstance(axis, ByIndex) else ()
 
 
 def names_in(axis: AxisSpec) -> Iterator[Name]:
@@ -257,9 +286,21 @@ def names_in(axis: AxisSpec) -> Iterator[Name]:
 
 def map_atoms(axis: AxisSpec, change: Callable[[Name | Number], AxisSpec]) -> AxisSpec:
     """The axis with `change` applied to each name and number in it."""
+    changed = tuple(map_atoms(child, change) for child in children(axis))
     if isinstance(axis, Product | Concat):
-        return type(axis)(tuple(map_atoms(child, change) for child in children(axis)))
+        return type(axis)(changed)
+    if isinstance(axis, ByIndex):
+        index = change(Name(axis.index, fixed=True))
+        return ByIndex(index.path if isinstance(index, Name) else axis.index, changed)
     return change(axis)
+
+
+def braces_in(axis: AxisSpec) -> Iterator[ByIndex]:
+    """Everything in an axis that differs between the indices of a fixed axis."""
+    if isinstance(axis, ByIndex):
+        yield axis
+    for child in children(axis):
+        yield from braces_in(child)
 
 
 def ancestors(name: str) -> list[str]:

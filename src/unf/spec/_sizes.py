@@ -1,7 +1,7 @@
 """Solving for the size of every name from the shapes of the arrays."""
 
 from collections import ChainMap, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import prod
@@ -9,7 +9,18 @@ from operator import index
 from typing import Any, NoReturn
 
 from ._errors import MOST_ELEMENTS, SpecError, shown
-from ._grammar import AxisSpec, Name, Number, Product, children, names_in, parse_name
+from ._grammar import (
+    AxisSpec,
+    ByIndex,
+    Concat,
+    Name,
+    Number,
+    Product,
+    braces_in,
+    children,
+    names_in,
+    parse_name,
+)
 
 
 def axis_size(axis: AxisSpec, sizes: Mapping[str, int]) -> int:
@@ -18,6 +29,8 @@ def axis_size(axis: AxisSpec, sizes: Mapping[str, int]) -> int:
         return axis.size
     if isinstance(axis, Name):
         return sizes[axis.path]
+    if isinstance(axis, ByIndex):  # all have the same size
+        return axis_size(axis.options[0], sizes)
     of_children = [axis_size(child, sizes) for child in children(axis)]
     return prod(of_children) if isinstance(axis, Product) else sum(of_children)
 
@@ -49,9 +62,10 @@ def solve_sizes(
     single unknown, and so on. `given` are sizes that the shapes need not determine.
     """
     equations = [
-        _Equation(axis, size, path, position)
+        _Equation(plain, size, path, position)
         for path, axes, shape in leaves
         for position, (axis, size) in enumerate(zip(axes, shape, strict=True))
+        for plain in _without_braces(axis)
     ]
     order = list(dict.fromkeys(name.path for e in equations for name in names_in(e.axis)))
     sizes = _check_given(given, order)
@@ -82,6 +96,20 @@ def solve_sizes(
     if len(solved) < len(pending):
         _fail_undetermined([e for i, e in enumerate(pending) if i not in solved], sizes)
     return {name: sizes[name] for name in order}
+
+
+def _without_braces(axis: AxisSpec) -> Iterator[AxisSpec]:
+    """The axis with each of the options between braces, all of which have the stored length."""
+
+    def choose(axis: AxisSpec, i: int) -> AxisSpec:
+        if isinstance(axis, ByIndex):
+            return axis.options[min(i, len(axis.options) - 1)]
+        if isinstance(axis, Product | Concat):
+            return type(axis)(tuple(choose(child, i) for child in children(axis)))
+        return axis
+
+    most = max((len(found.options) for found in braces_in(axis)), default=0)
+    yield from (choose(axis, i) for i in range(most)) if most else (axis,)
 
 
 def _solve_one(equation: _Equation, name: str, sizes: dict[str, int]) -> int:

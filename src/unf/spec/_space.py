@@ -20,6 +20,7 @@ from ._grammar import (
     Name,
     Number,
     ancestors,
+    braces_in,
     format_axes,
     map_atoms,
     names_in,
@@ -191,9 +192,11 @@ class WeightSpace:
         """Make fixed axes permutable: the named ones, or all of them if none is named.
 
         The paper assumes that every axis permutes (§2), which `relax()` gives. Anonymous fixed
-        axes then get new names.
+        axes then get new names. An axis `kv` with `kv{a | b}` beside it stays fixed.
         """
-        return self._with_fixed(False, names, self.fixed)
+        axes = [axis for leaf in self.leaves for axis in leaf.axes]
+        told_apart = {found.index for axis in axes for found in braces_in(axis)}
+        return self._with_fixed(False, names, tuple(n for n in self.fixed if n not in told_apart))
 
     def fix(self, *names: str | int) -> "WeightSpace":
         """Make permuted axes fixed: the named ones, or all of them if none is named."""

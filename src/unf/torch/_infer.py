@@ -27,15 +27,15 @@ def infer(module: nn.Module, *inputs: Any, **kwargs: Any) -> WeightSpace:
     >>> net = nn.Sequential(nn.Linear(8, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 4))
     >>> space = unf.torch.infer(net, torch.zeros(1, 8))
     >>> space
-    WeightSpace(8 leaves, 548 weights; axis_0=32; fixed in=8, out=4)
-      0.bias          axis_0
-      0.weight        axis_0 [in]
-      1.bias          axis_0
-      1.running_mean  axis_0
-      1.running_var   axis_0
-      1.weight        axis_0
+    WeightSpace(8 leaves, 548 weights; hidden=32; fixed in=8, out=4)
+      0.bias          hidden
+      0.weight        hidden [in]
+      1.bias          hidden
+      1.running_mean  hidden
+      1.running_var   hidden
+      1.weight        hidden
       3.bias          [out]
-      3.weight        [out] axis_0
+      3.weight        [out] hidden
     >>> space.notes.left_out
     {'1.num_batches_tracked': 'torch.int64, not real numbers'}
 

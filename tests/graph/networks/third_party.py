@@ -140,7 +140,7 @@ def coupling_with_a_checkerboard():
 
 @network(
     {"embed": "[9] d", "pos": "([4] + rest) d", "w": "d d", "out": "d [9]"},
-    hidden=("pos place 1 of (4 + pos) embed",),
+    hidden=("pos place 1 of (4 + pos) stream",),
 )
 def positions_beyond_the_sequence():
     """Flax's lm1b: tokens are shifted by one, and the table of positions is longer than they."""

@@ -73,9 +73,9 @@ def _count_arguments(equation: Equation, operands: Sequence[Value]) -> tuple[int
 
 def _any_row(x: Value, order: Reason) -> Value:
     """What all rows of a scanned value have in common."""
-    x = settle(x, order)
+    x = _from(settle(x, order), x)
     fix(x.axes[0], order)
-    return Value.of(x.axes[1:])
+    return _from(Value.of(x.axes[1:]), x)
 
 
 def _layer_by_layer(
@@ -88,7 +88,9 @@ def _layer_by_layer(
     order = Reason("the order of a scan", reason.where)
     rows = {i: _any_row(x, order) for i, x in enumerate(scanned) if not is_stacked(x, 0)}
     for position in positions:
-        slices = [rows.get(i) or take(x, 0, position, reason) for i, x in enumerate(scanned)]
+        slices = [
+            rows.get(i) or _from(take(x, 0, position, reason), x) for i, x in enumerate(scanned)
+        ]
         results = equation.run(params["jaxpr"], [*consts, *carry, *slices])
         collected.append(results[len(carry) :])
         carry = results[: len(carry)]
@@ -106,7 +108,7 @@ def _until_stable(
     """Iterate until no axis of the carry turns from uniform into something else."""
     reason, met = equation.reason, len(equation.values)
     # Not constants, since they change at each iteration, and not layers of a parameter.
-    carry = [Value.of(settle(x, reason).axes) for x in carry]
+    carry = [_from(Value.of(settle(x, reason).axes), x) for x in carry]
     while True:
         del equation.values[met:]  # of iterations that knew less
         results, extra = once(carry)
@@ -131,4 +133,11 @@ def _uniform_parts(x: Value) -> list:
 
 def _join(values: list[Value], reason: Reason) -> Value:
     """The axes of a value that may be any of these, all of one shape."""
-    return Value.of(unify_axes([settle(x, reason) for x in values], reason))
+    return _from(Value.of(unify_axes([settle(x, reason) for x in values], reason)), *values)
+
+
+def _from(x: Value, *origins: Value) -> Value:
+    """The value, with the parameters that its origins depend on."""
+    for origin in origins:
+        x.sources |= origin.sources
+    return x
