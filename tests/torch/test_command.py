@@ -1,8 +1,12 @@
-"""`unf spec` and `unf cost` on a PyTorch module."""
+"""`unf spec`, `unf cost` and `unf zoo import` with a PyTorch module."""
 
+import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from unf.lab.cli import main
+from unf.zoo import Zoo
 
 SOURCE = """
 import torch
@@ -31,3 +35,53 @@ def test_a_module_is_recognized(target, capsys):
 def test_options_for_functions_are_refused(target, capsys):
     assert main(["spec", target, "--inputs", "free"]) == 1
     assert "--inputs free and --outputs free are not for" in capsys.readouterr().err
+
+
+class Tied(nn.Module):
+    """Normalized, with a counter, and two names for one weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.norm = nn.Linear(3, 5, bias=False), nn.BatchNorm1d(5)
+        self.head = nn.Linear(3, 5)
+        self.head.weight = self.embed.weight
+
+    def forward(self, x):
+        return self.norm(self.embed(x)) + self.head(x)
+
+
+def tied_example():
+    return Tied(), torch.zeros(2, 3)
+
+
+@pytest.mark.parametrize("suffix", ["pt", "pth"])
+def test_state_dicts_are_imported(tmp_path, capsys, suffix):
+    (tmp_path / "users_tied.py").write_text(
+        "from tests.torch.test_command import tied_example as example\n"
+    )
+    (tmp_path / "nets").mkdir()
+    modules = [Tied() for _ in range(3)]
+    for i, module in enumerate(modules):
+        state = module.state_dict() if i else module.to(torch.bfloat16).state_dict()
+        torch.save(state, tmp_path / "nets" / f"{i}.{suffix}")
+    (tmp_path / "scores.csv").write_text("file,accuracy\n0,0.1\n1,0.2\n2,0.3\n")
+    words = ["zoo", "import", f"{tmp_path}/nets", "--scores", f"{tmp_path}/scores.csv"]
+    words += ["--network", f"{tmp_path}/users_tied.py:example", "--out", f"{tmp_path}/zoo"]
+    assert main(words) == 0
+    weights = Zoo(tmp_path / "zoo").weights()
+    assert set(weights) == {
+        "embed.weight", "norm.weight", "norm.bias", "norm.running_mean", "norm.running_var",
+        "head.bias",
+    }  # fmt: skip
+    for i, module in enumerate(modules):
+        for name, array in weights.items():
+            np.testing.assert_array_equal(array[i], module.state_dict()[name].float().numpy())
+    torch.save(modules[0], tmp_path / "nets" / f"0.{suffix}")
+    torch.save([1], tmp_path / "nets" / f"1.{suffix}")
+    torch.save({"model": modules[2].state_dict()}, tmp_path / "nets" / f"2.{suffix}")
+    assert main([*words[:-1], f"{tmp_path}/other"]) == 1
+    printed = capsys.readouterr().err
+    assert f"0.{suffix}: PyTorch cannot load it with weights_only=True" in printed
+    assert f"1.{suffix}: holds a list; save module.state_dict()" in printed
+    assert f"2.{suffix}: no array 'embed.weight'" in printed
+    assert not (tmp_path / "other").exists()

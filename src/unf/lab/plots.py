@@ -205,7 +205,7 @@ def score_panels(
         axis.set(xlabel=label, ylabel="networks")
 
     panels = [Panel("How well the networks work", histogram, _left_out(score))]
-    varied = [n for n, x in settings.items() if n != "batch_size" and len(np.unique(x)) > 1]
+    varied = [n for n, x in settings.items() if n != "batch_size" and _varies(x)]
     for setting in sorted(varied, key=lambda setting: (setting != "learning_rate", setting))[:2]:
         words = _text(setting.replace("_", " "))
         draw = points(settings[setting], score, (words, label), _batch_sizes(settings))
@@ -220,6 +220,11 @@ def _score_label(name: str) -> str:
 def _title(name: str) -> str:
     words = _text(name.replace("_", " "))
     return words[:1].upper() + words[1:]
+
+
+def _varies(setting: np.ndarray) -> bool:
+    """Whether a setting has several values, and not more words than an axis has room for."""
+    return 1 < len(np.unique(setting)) <= (12 if setting.dtype.kind == "U" else len(setting))
 
 
 def _batch_sizes(settings: Mapping[str, np.ndarray]) -> np.ndarray | None:

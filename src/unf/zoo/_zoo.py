@@ -162,6 +162,7 @@ class Zoo:
         partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
         attributes = {**self.attributes, "space": storable(self.space).to_json()}
         store = Store(partial, self.models, self.store.chunk, "save the zoo again")
+        shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
         try:
             store.create(self._forms, attributes)
             for chunk in range(self.store.num_chunks):

@@ -175,6 +175,10 @@ def test_names_that_several_files_have(tmp_path):
         ("file,score\n", "and 0 lines"),
         ("file,x,x\na,1,2\n", "each with a name of its own"),
         ("file,x\na,1,2\n", "row 2 has 3 cells, the header 2"),
+        (
+            "file,x,optimizer\na,b,adam\n",
+            "column 'x' holds no numbers .*settings=",
+        ),
         ("file,optimizer\na,adam\n", "all columns are settings; expected scores too"),
         ("file,x\na,1\n", r"no column 'optimizer' for a setting; it has \['x'\]"),
     ],

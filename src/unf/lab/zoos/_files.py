@@ -136,6 +136,11 @@ def _scores(
         while of.endswith("_again") and of.removesuffix("_again") in columns:
             of = of.removesuffix("_again")
         numbers = [_number(cell) for cell in cells]
+        if np.isnan(numbers).all():
+            raise ZooError(
+                f"{rows.path}: column {name!r} holds no numbers but, e.g., {cells[0]!r}; if it is "
+                "not a score, list it in settings= or remove it"
+            )
         for file, cell, number in zip(rows.names, cells, numbers, strict=True):
             if not np.isfinite(number):
                 problems.append(f"{rows.path}: {name} of {file} is {cell!r}, not a finite number")
