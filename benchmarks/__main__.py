@@ -2,11 +2,24 @@
 
 import argparse
 import json
+from itertools import product
 from pathlib import Path
 
 import jax
 
-from . import device, growth, literal, lopt, profile, real, scaling, sharding, startup, zoo
+from . import (
+    device,
+    growth,
+    literal,
+    lopt,
+    profile,
+    readers,
+    real,
+    scaling,
+    sharding,
+    startup,
+    zoo,
+)
 from ._measure import machine
 
 SUITES = (
@@ -14,6 +27,7 @@ SUITES = (
     "profile",
     "growth",
     "real",
+    "readers",
     "infer",
     "zoo",
     "lopt",
@@ -93,6 +107,13 @@ def _run(suite: str, options: argparse.Namespace) -> tuple[list, str]:
                 print(f"measuring {name}, {kind} ...", flush=True)
                 rows.append(real.run(name, kind))
         return rows, real.report(rows)
+    if suite == "readers":
+        for name, channels, kind in product(
+            readers.NETWORKS, readers.CHANNELS, ("forward", "gradient")
+        ):
+            print(f"measuring {name}, {channels} channels, {kind} ...", flush=True)
+            rows.append(readers.run(name, channels, kind))
+        return rows, readers.report(rows)
     if suite == "sharding":
         for kind, count, cut in sharding.CASES:
             print(f"compiling {kind} for {count} devices, leaves cut as {cut} ...", flush=True)

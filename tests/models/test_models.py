@@ -242,3 +242,89 @@ def test_an_invariant_model_is_backbone_activation_pooling_and_mlp():
     ]
     expected = model.head(jnp.concatenate(pooled))
     np.testing.assert_allclose(model(x), expected, rtol=1e-5, atol=1e-6)
+
+
+LONG = space_of({"w": ("[in] h", (20, 3)), "v": ("h [out]", (3, 2)), "b": ("30", (30,))})
+
+
+@pytest.fixture(scope="module")
+def long_model():
+    options = {"hidden_channels": 4, "num_layers": 2, "mlp_width": 16}
+    return unf.models.InvariantUNF(LONG, 1, 2, key=KEY, **options)
+
+
+def test_long_fixed_axes_are_permuted_and_told_apart(long_model):
+    """In layers they permute, for the model they stay fixed: it sees which index is which."""
+    assert long_model.space == LONG
+    layers = long_model.backbone.layers[0].plan.in_space
+    assert set(layers.sizes) == {"h", "in", "axis0"} and layers.fixed == ("out",)
+    assert "PositionalEncoding(axis0=30, in=20; 4 channels" in repr(long_model)
+    assert_invariant(eqx.filter_jit(long_model), LONG, key=KEY)
+    with pytest.raises(AssertionError, match="not invariant"):
+        assert_invariant(eqx.filter_jit(long_model), LONG.relax("in"), key=KEY, tolerance=1e-4)
+
+
+def test_models_keep_long_axes_fixed_on_request():
+    spaces = {limit: unf.models.UNF(LONG, 1, 1, key=KEY, max_fixed=limit) for limit in (None, 25)}
+    assert spaces[None].positions is None and spaces[None].layers[0].plan.in_space == LONG
+    assert set(spaces[25].layers[0].plan.in_space.fixed) == {"in", "out"}
+    editor = unf.models.UNF(LONG, 1, 1, key=KEY, hidden_channels=2, num_layers=2)
+    assert_equivariant(eqx.filter_jit(editor), LONG, key=KEY)
+
+
+def test_an_output_space_keeps_what_the_input_cannot_tell_apart():
+    """Positions of the input's axes are known in the output; other long axes stay fixed."""
+    out = space_of({"y": ("[in] [class]", (20, 30))})
+    options = {"hidden_channels": 4, "num_layers": 2, "activation": "tanh", "out_space": out}
+    model = unf.models.UNF(LONG, 1, 1, key=KEY, **options)
+    y = np.asarray(model(random_features(LONG, 1, key=KEY))["y"][..., 0])
+    assert len(np.unique(y.round(6), axis=0)) == 20
+    assert len(np.unique(y.round(6), axis=1).T) == 30
+
+
+def test_long_axes_are_saved_and_loaded(long_model, tmp_path):
+    unf.save_model(tmp_path / "m.safetensors", long_model)
+    loaded = unf.load_model(tmp_path / "m.safetensors", space=LONG)
+    x = random_features(LONG, 1, key=KEY)
+    np.testing.assert_array_equal(loaded(x), long_model(x))
+
+
+def test_mlps_on_images_have_models_of_ordinary_size():
+    shapes = {"w0": ("[in] h", (784, 128)), "b0": ("h", (128,)), "w1": ("h [out]", (128, 10))}
+    shapes["b1"] = ("[out]", (10,))
+    model = eqx.filter_eval_shape(
+        lambda: unf.models.InvariantUNF(space_of(shapes), 1, 1, key=jax.random.key(0))
+    )
+    assert sum(x.size for x in jax.tree.leaves(model) if hasattr(x, "size")) < 1_000_000
+    report = unf.basis.cost_report(space_of(shapes), 16, 16)
+    assert report.long_fixed == {"in": 784}
+    assert f"with in=784 permuted, as models do above max_fixed=16: {report.without_them:,}" in str(
+        report
+    )
+    assert report.without_them < 1_000_000 < report.total.parameters
+    relaxed = unf.basis.cost_report(space_of(shapes).relax("in"), 16, 16)
+    assert relaxed.total.parameters == report.without_them and not relaxed.long_fixed
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("told_apart", [True, False])
+def test_which_input_is_which_can_be_learned(told_apart):
+    """The target weighs inputs by a wave along 100 of them; without positions it is noise."""
+    rng, count = np.random.default_rng(0), 1200
+    space = space_of({"w": ("[in] h", (100, 4)), "v": ("h", (4,))})
+    wave, draws = np.sin(np.arange(100) / 16), rng.normal(size=(count, 1, 1))
+    weights = {
+        "w": (rng.normal(size=(count, 100, 4)) + draws * wave[:, None]).astype(np.float32),
+        "v": rng.normal(size=(count, 4)).astype(np.float32),
+    }
+    targets = weights["w"].mean(axis=2) @ wave
+    model = unf.models.InvariantUNF(
+        space if told_apart else space.relax("in"), 1, 1, hidden_channels=8, mlp_width=64, key=KEY
+    )
+    train, test = (
+        jax.tree.map(lambda x, rows=rows: x[rows], (weights, targets))
+        for rows in (slice(1000), slice(1000, None))
+    )
+    result = unf.fit(model, *train, epochs=15, learning_rate=3e-3, key=KEY, progress=False)
+    r2 = result.model.score(*test)["r2"]
+    assert r2 > 0.9 if told_apart else r2 < 0.3

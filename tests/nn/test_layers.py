@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import unf
 from tests.laws.architectures import ARCHITECTURES, space_of
 from unf import SpecError
 from unf.basis import make_plan
@@ -152,10 +153,10 @@ def test_positions_tell_indices_apart(kind, mode):
     out = code(zeros)
     added = out["k"][..., -2:]
     assert out["k"].shape[-1] == (4 if mode == "concat" else 2)
-    np.testing.assert_allclose(added, jnp.broadcast_to(code.tables["kh"][:, None], (3, 4, 2)))
+    rows = np.asarray(added[:, 0])
+    np.testing.assert_allclose(added, np.broadcast_to(rows[:, None], (3, 4, 2)))
     np.testing.assert_allclose(out["f"].reshape(4, 3, -1)[..., -2:], jnp.swapaxes(added, 0, 1))
     assert not bool(jnp.any(out["b"]))
-    rows = np.asarray(code.tables["kh"])
     assert len(np.unique(rows, axis=0)) == 3
 
 
@@ -165,7 +166,8 @@ def test_positions_learn_only_if_learned():
     for kind in ("sinusoidal", "learned"):
         code = PositionalEncoding(space, 2, kind=kind, key=KEY)
         gradient = eqx.filter_grad(lambda f: jnp.sum(f(x)["w"]))(code)
-        assert bool(jnp.any(gradient.tables["l"])) == (kind == "learned")
+        slopes = [bool(jnp.any(table)) for table in jax.tree.leaves(gradient)]
+        assert slopes == ([True] if kind == "learned" else [])
 
 
 def test_positions_mistakes():
@@ -259,6 +261,13 @@ def test_functional_form_is_the_layer():
     same = apply(plan, init_coefficients(plan, 2, 3, key=KEY), x, layer.bias)
     for a, b in zip(jax.tree.leaves(layer(x)), jax.tree.leaves(same), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_layers_that_no_machine_can_hold():
+    space = space_of({"embed": ("[token] d", (50257, 8))})
+    with pytest.raises(SpecError, match=r"coefficients; the fixed axis 'token' is 50257 long"):
+        UNFLinear(space, 4, 4, key=KEY)
+    assert unf.models.UNF(space, 4, 4, key=KEY).positions.axes == ("token",)
 
 
 def test_calling_mistakes():

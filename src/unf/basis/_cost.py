@@ -1,7 +1,8 @@
 """What a layer costs, known from its plan alone: no array is made."""
 
 from collections import Counter
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from math import prod
 
 import numpy as np
@@ -11,6 +12,9 @@ from ..spec import WeightSpace
 from ._plan import Core, Plan, make_plan, views_used
 from ._sharding import most_voted, shard_axes, shard_blocks, shard_stacks
 from ._views import View
+
+MAX_FIXED = 16
+"""The longest fixed axes that models keep fixed by default."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,8 @@ class CostReport:
         bytes_in: what a device holds of the input.
         bytes_out: what a device holds of the output.
         bytes_coefficients: the coefficients, which every device holds.
+        long_fixed: the sizes of fixed axes that models would permute instead.
+        without_them: the parameters of the layer if they were permuted.
     """
 
     rows: tuple[Cost, ...]
@@ -43,11 +49,13 @@ class CostReport:
     bytes_in: int
     bytes_out: int
     bytes_coefficients: int
+    long_fixed: Mapping[str, int] = field(default_factory=dict)
+    without_them: int = 0
 
     @property
     def total(self) -> Cost:
         """The sum of all rows."""
-        names = [field.name for field in fields(Cost) if field.name != "part"]
+        names = [each.name for each in fields(Cost) if each.name != "part"]
         return Cost("total", **{n: sum(getattr(row, n) for row in self.rows) for n in names})
 
     def cells(self) -> list[tuple[str, ...]]:
@@ -61,12 +69,20 @@ class CostReport:
         return [line[:-1] for line in lines] if self.devices == 1 else lines
 
     def note(self) -> str:
-        """What each of several devices holds; empty for one device."""
-        if self.devices == 1:
-            return ""
-        held = {"in": self.bytes_in, "out": self.bytes_out, "coefficients": self.bytes_coefficients}
-        parts = [f"{_scaled(size, 1024, 'B')} {name}" for name, size in held.items()]
-        return f"on each of {self.devices} devices, which holds {', '.join(parts)}"
+        """What each of several devices holds, and what long fixed axes cost; empty if neither."""
+        lines = []
+        if self.devices > 1:
+            held = (self.bytes_in, self.bytes_out, self.bytes_coefficients)
+            names = ("in", "out", "coefficients")
+            parts = [f"{_scaled(x, 1024, 'B')} {n}" for x, n in zip(held, names, strict=True)]
+            lines.append(f"on each of {self.devices} devices, which holds {', '.join(parts)}")
+        if self.long_fixed:
+            sizes = ", ".join(f"{name}={size}" for name, size in self.long_fixed.items())
+            lines.append(
+                f"with {sizes} permuted, as models do above max_fixed={MAX_FIXED}: "
+                f"{self.without_them:,} parameters"
+            )
+        return "\n".join(lines)
 
     def __str__(self) -> str:
         lines = self.cells()
@@ -133,6 +149,13 @@ def cost_report(
     source = _Side(plan, "in", in_channels, batch, devices)
     target = _Side(plan, "out", out_channels, batch, devices)
     cores = [_core_cost(plan, core, source, target, itemsize) for core in plan.cores]
+    relaxed = plan.in_space.relax(above=MAX_FIXED)
+    long_fixed = {n: size for n, size in relaxed.sizes.items() if n not in plan.in_space.sizes}
+    without_them = 0
+    if long_fixed and plan.in_space == plan.out_space:
+        other = make_plan(relaxed, minimal=minimal)
+        channels = (in_channels, out_channels)
+        without_them = sum(core_parameters(other, core, *channels) for core in other.cores)
     matrices = sum(prod(plan.matrix_shape(c, in_channels, out_channels)) for c in plan.cores)
     return CostReport(
         (_move_cost("reduce", source, itemsize), *cores, _move_cost("embed", target, itemsize)),
@@ -140,6 +163,8 @@ def cost_report(
         bytes_in=itemsize * source.held,
         bytes_out=itemsize * target.held,
         bytes_coefficients=itemsize * matrices,
+        long_fixed=long_fixed if without_them else {},
+        without_them=without_them,
     )
 
 

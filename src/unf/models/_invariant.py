@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from .._html import repr_html
+from ..basis._cost import MAX_FIXED
 from ..nn import DeepSetLinear, InvariantPool
 from ..spec import SpecError, WeightSpace
 from ._unf import UNF, ActivationLike, record_call, resolve_activation
@@ -54,7 +55,7 @@ class Invariant(eqx.Module):
     @property
     def space(self) -> WeightSpace:
         """The weight space of the input."""
-        return self.pool.space
+        return getattr(self.backbone, "space", self.pool.space)
 
     def __call__(
         self,
@@ -119,6 +120,7 @@ def InvariantUNF(
     keep_fixed: bool = False,
     raw_statistics: bool = False,
     minimal: bool = False,
+    max_fixed: int | None = MAX_FIXED,
 ) -> Invariant:
     """An invariant model with a `UNF` as its backbone; the defaults are the paper's (§4.1).
 
@@ -146,6 +148,7 @@ def InvariantUNF(
         keep_fixed: pool over permuted axes only, see `InvariantPool`.
         raw_statistics: give the MLP the statistics of the input too, as `StatNN` sees them.
         minimal: leave out terms that small axes make linearly dependent.
+        max_fixed: longer fixed axes are permuted and told apart by their positions, see `UNF`.
     """
     made_by = record_call("InvariantUNF", locals())
     backbone_key, head_key = jax.random.split(key)
@@ -161,8 +164,11 @@ def InvariantUNF(
         products=products,
         dropout=dropout,
         minimal=minimal,
+        max_fixed=max_fixed,
     )
-    pool = InvariantPool(space, statistics=statistics, keep_fixed=keep_fixed)
+    pool = InvariantPool(
+        backbone.layers[0].plan.in_space, statistics=statistics, keep_fixed=keep_fixed
+    )
     raw_pool = InvariantPool(space, statistics=SEVEN_STATISTICS) if raw_statistics else None
     features = pool.out_size(hidden_channels)
     features += raw_pool.out_size(in_channels) if raw_pool is not None else 0

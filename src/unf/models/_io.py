@@ -93,6 +93,8 @@ def _build(
         name: tuple(value) if isinstance(value, list) else value
         for name, value in description["config"].items()
     }
+    if make in (UNF, InvariantUNF):  # early versions kept all fixed axes
+        config.setdefault("max_fixed", None)
     known = {space.to_json(): space for space in given}
     for name in ("space", "out_space"):
         if (text := description.get(name)) is not None:

@@ -10,7 +10,8 @@ from jax.sharding import Mesh
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from .._html import repr_html
-from ..nn import MatrixProducts, Pointwise, UNFLinear
+from ..basis._cost import MAX_FIXED
+from ..nn import MatrixProducts, Pointwise, PositionalEncoding, UNFLinear
 from ..spec import WeightSpace
 
 ActivationLike = str | Callable[[Array], Array]
@@ -39,6 +40,10 @@ def record_call(function: str, arguments: Mapping[str, Any]) -> tuple:
 class UNF(eqx.Module):
     """Equivariant layers with pointwise activations between them.
 
+    A layer has coefficients for every pair of indices of a fixed axis: fine for filter windows,
+    too many for 784 inputs. So the model permutes fixed axes longer than `max_fixed`, and tells
+    their indices apart by positional encodings, as the paper does with all of them.
+
     >>> import jax, unf
     >>> shapes = {"w": jax.ShapeDtypeStruct((8, 8), "float32")}
     >>> space = unf.WeightSpace.from_spec({"w": "n n"}, shapes)
@@ -47,6 +52,7 @@ class UNF(eqx.Module):
     (8, 8, 4)
     """
 
+    positions: PositionalEncoding | None
     layers: tuple[UNFLinear, ...]
     products: tuple[MatrixProducts, ...]
     norms: tuple[Pointwise, ...]
@@ -71,6 +77,7 @@ class UNF(eqx.Module):
         dropout: float = 0.0,
         out_space: WeightSpace | None = None,
         minimal: bool = False,
+        max_fixed: int | None = MAX_FIXED,
         dtype: Any = jnp.float32,
     ):
         """Initialize a model.
@@ -90,6 +97,7 @@ class UNF(eqx.Module):
             dropout: rate of dropout after each activation, if the model is called with a key.
             out_space: the weight space of the output, by default `space`.
             minimal: leave out terms that small axes make linearly dependent.
+            max_fixed: the longest fixed axes that layers keep fixed; None keeps all of them.
             dtype: dtype of the coefficients.
         """
         self.made_by = record_call("UNF", locals())
@@ -99,19 +107,27 @@ class UNF(eqx.Module):
             raise ValueError(f"dropout is {dropout}; expected 0 <= dropout < 1")
         self.space, self.out_space = space, space if out_space is None else out_space
         self.activation, self.dropout = resolve_activation(activation), dropout
+        inner = space if max_fixed is None else space.relax(above=max_fixed)
+        encoded = [name for name in inner.sizes if name not in space.sizes]
+        self.positions = None
+        if encoded:
+            self.positions = PositionalEncoding(inner, hidden_channels, axes=tuple(encoded))
+            in_channels += hidden_channels
         widths = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
-        spaces = [*[space] * num_layers, self.out_space]
+        spaces = [*[inner] * num_layers, inner if out_space is None else out_space]
+        if out_space is not None and (shared := set(encoded) & set(out_space.fixed)):
+            spaces[-1] = out_space.relax(*shared)
         keys = jax.random.split(key, num_layers)
         options = {"minimal": minimal, "dtype": dtype}
         self.layers = tuple(
-            UNFLinear(space, *widths[i : i + 2], key=keys[i], out_space=spaces[i + 1], **options)
+            UNFLinear(inner, *widths[i : i + 2], key=keys[i], out_space=spaces[i + 1], **options)
             for i in range(num_layers)
         )
         self.products = ()
         if products:
             keys = jax.random.split(jax.random.fold_in(key, 1), num_layers)
             self.products = tuple(
-                MatrixProducts(space, width, key=keys[i], rank=products, dtype=dtype)
+                MatrixProducts(inner, width, key=keys[i], rank=products, dtype=dtype)
                 for i, width in enumerate(widths[1:-1])
             )
         self.norms = tuple(Pointwise(eqx.nn.LayerNorm(width)) for width in widths[1:-1] if norm)
@@ -134,6 +150,7 @@ class UNF(eqx.Module):
         """
         dropout = Pointwise(eqx.nn.Dropout(self.dropout))
         keys = [None] * len(self.layers) if key is None else jax.random.split(key, len(self.layers))
+        x = x if self.positions is None else self.positions(x)
         for i, layer in enumerate(self.layers[:-1]):
             x = layer(x, mesh=mesh, axis=axis)
             x = self.products[i](x) if self.products else x

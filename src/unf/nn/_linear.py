@@ -16,11 +16,13 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree, UInt32
 from .._html import in_brief, repr_html
 from ..basis import CostReport, Plan, cost_report, make_plan, terms
 from ..basis._cost import core_parameters
-from ..spec import WeightSpace
+from ..spec import SpecError, WeightSpace
 from ._functional import Coefficients, apply, coefficient_shapes
 
 _ROWS, _COLUMNS = 128, 1024
 """How many random numbers are drawn at a time."""
+_MOST_COEFFICIENTS = 2**34
+"""64 GiB in float32."""
 
 
 def init_coefficients(
@@ -37,6 +39,7 @@ def init_coefficients(
     index of the fixed axes.
     """
     shapes = coefficient_shapes(plan, in_channels, out_channels)
+    _check_size(plan, sum(prod(shape) for shape in shapes.values()))
     fan_in, drawn = _fan_in(plan) * in_channels, _normals(key, [prod(x) for x in shapes.values()])
     coefficients = {}
     for core, values in zip(plan.cores, drawn, strict=True):
@@ -46,6 +49,20 @@ def init_coefficients(
         values = values.reshape(shapes[core.name]) * scale.astype(np.float32)[None]
         coefficients[core.name] = jnp.asarray(values, dtype)
     return coefficients
+
+
+def _check_size(plan: Plan, coefficients: int) -> None:
+    """Refuse what no machine can hold, before memory is allocated for it."""
+    if coefficients <= _MOST_COEFFICIENTS:
+        return
+    space = plan.in_space
+    longest = max(space.fixed, key=lambda name: space.axis_sizes[name], default=None)
+    cause = f"; the fixed axis {longest!r} is {space.axis_sizes[longest]} long" if longest else ""
+    raise SpecError(
+        f"the layer would have {coefficients:,} coefficients{cause}",
+        remedy=f"permute it, space.relax({longest!r}), and tell its indices apart with "
+        "unf.nn.PositionalEncoding, as models do with max_fixed=; or use fewer channels",
+    )
 
 
 def _normals(key: PRNGKeyArray, sizes: Sequence[int]) -> list[Any]:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from .._html import in_brief
 from ..spec import SpecError, WeightSpace
 from ..spec._blocks import Block
 from ..spec._grammar import base_name, parse_name
@@ -24,8 +25,10 @@ class PositionalEncoding(eqx.Module):
 
     tables: dict[str, Float[Array, "size channels"]]
     space: WeightSpace = eqx.field(static=True)
-    learned: bool = eqx.field(static=True)
+    axes: tuple[str, ...] = eqx.field(static=True)
+    channels: int = eqx.field(static=True)
     mode: str = eqx.field(static=True)
+    dtype: Any = eqx.field(static=True)
 
     def __init__(
         self,
@@ -62,14 +65,19 @@ class PositionalEncoding(eqx.Module):
                 expected=f"some of {list(space.axis_sizes)}",
                 got=unknown or "a space without fixed axes, and no axes=",
             )
-        self.space, self.learned, self.mode = space, kind == "learned", mode
+        self.space, self.axes, self.channels = space, tuple(names), channels
+        self.mode, self.dtype = mode, dtype
         self.tables = {}
-        for i, name in enumerate(names):
-            shape = (space.axis_sizes[name], channels)
-            if key is not None and self.learned:
+        if kind == "learned" and key is not None:
+            for i, name in enumerate(names):
+                shape = (space.axis_sizes[name], channels)
                 self.tables[name] = jax.random.normal(jax.random.fold_in(key, i), shape, dtype)
-            else:
-                self.tables[name] = jnp.asarray(_sinusoids(*shape), dtype)
+
+    def _table(self, name: str) -> Float[Array, "size channels"]:
+        """The encoding of each index of an axis; learned ones are stored, the others are not."""
+        if self.tables:
+            return self.tables[name]
+        return jnp.asarray(_sinusoids(self.space.axis_sizes[name], self.channels), self.dtype)
 
     def __call__(self, x: PyTree) -> PyTree:
         """Apply to features with a trailing channel axis."""
@@ -81,20 +89,25 @@ class PositionalEncoding(eqx.Module):
             out.append(leaf + code if self.mode == "add" else jnp.concatenate([leaf, code], -1))
         return self.space.unflatten(out)
 
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name}={self.space.axis_sizes[name]}" for name in self.axes)
+        kind = "learned" if self.tables else "sinusoidal"
+        return f"PositionalEncoding({sizes}; {self.channels} channels, {kind}, {self.mode})"
+
+    __pdoc__ = in_brief
+
     def _encode(self, block: Block) -> Array:
         """The encoding of one block, with its axes in the order in which they are stored."""
-        tables = self.tables if self.learned else jax.lax.stop_gradient(self.tables)
-        like = next(iter(tables.values()))
-        code = jnp.zeros((*(atom.size for atom in block.atoms), like.shape[1]), like.dtype)
+        code = jnp.zeros((*(atom.size for atom in block.atoms), self.channels), self.dtype)
         for name, index in block.indices:
-            if name in tables:
-                code += jnp.broadcast_to(tables[name][index], code.shape)
+            if name in self.axes:
+                code += jnp.broadcast_to(self._table(name)[index], code.shape)
         for axis, atom in enumerate(block.atoms):
             name = base_name(atom.name or "")
-            if name in tables:
-                shape = [1] * len(block.atoms) + [like.shape[1]]
+            if name in self.axes:
+                shape = [1] * len(block.atoms) + [self.channels]
                 shape[axis] = atom.size
-                code += jnp.broadcast_to(tables[name].reshape(shape), code.shape)
+                code += jnp.broadcast_to(self._table(name).reshape(shape), code.shape)
         return code
 
 

@@ -188,29 +188,37 @@ class WeightSpace:
         shapes = [jax.ShapeDtypeStruct(leaf.shape + extra, dtype) for leaf in self.leaves]
         return self.treedef.unflatten(shapes)
 
-    def relax(self, *names: str | int) -> "WeightSpace":
+    def relax(self, *names: str | int, above: int = 0) -> "WeightSpace":
         """Make fixed axes permutable: the named ones, or all of them if none is named.
 
         The paper assumes that every axis permutes (§2), which `relax()` gives. Anonymous fixed
         axes then get new names. An axis `kv` with `kv{a | b}` beside it stays fixed.
+
+        Args:
+            names: the axes, by default all fixed ones.
+            above: leave axes fixed that are not longer than this.
         """
         axes = [axis for leaf in self.leaves for axis in leaf.axes]
         told_apart = {found.index for axis in axes for found in braces_in(axis)}
-        return self._with_fixed(False, names, tuple(n for n in self.fixed if n not in told_apart))
+        among = tuple(name for name in self.fixed if name not in told_apart)
+        return self._with_fixed(False, names, among, above)
 
     def fix(self, *names: str | int) -> "WeightSpace":
         """Make permuted axes fixed: the named ones, or all of them if none is named."""
         return self._with_fixed(True, names, tuple(self.sizes))
 
-    def _with_fixed(self, fixed: bool, names: tuple, among: tuple[str, ...]) -> "WeightSpace":
+    def _with_fixed(
+        self, fixed: bool, names: tuple, among: tuple[str, ...], above: int = 0
+    ) -> "WeightSpace":
         chosen = {parse_name(name) for name in names} or set(among)
         self._check_names(chosen, among)
+        chosen = {name for name in chosen if self.axis_sizes[name] > above}
         new_names = (f"axis{i}" for i in count() if f"axis{i}" not in self.axis_sizes)
 
         def change(atom: Name | Number) -> AxisSpec:
             if isinstance(atom, Name):
                 return Name(atom.path, fixed) if atom.path in chosen else atom
-            return atom if fixed or names else Name(next(new_names))
+            return atom if fixed or names or atom.size <= above else Name(next(new_names))
 
         return self._changed(change, self.axis_sizes)
 
