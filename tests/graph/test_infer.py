@@ -90,7 +90,13 @@ def test_verify_accepts_what_was_found_and_rejects_a_permuted_window():
 
 
 @pytest.mark.parametrize(
-    "name", ["fused_by_kind", "patches", "group_norm_of_a_skip", "residual_group_norm"]
+    "name",
+    [
+        "fused_by_kind",
+        "patches",
+        "group_norm_of_a_skip",
+        "residual_group_norm",
+    ],
 )
 def test_gradients_have_the_symmetries_of_the_loss(name):
     fn, params, x = NETWORKS[name].make()

@@ -288,18 +288,19 @@ def _slice(array: Any, start: int, stop: int, axis: int) -> Any:
 
 
 def _find_index(axes: tuple[AxisSpec, ...], position: int) -> int:
-    """The position of the fixed axis that an axis in braces refers to: the nearest before it."""
+    """The fixed axis that an axis in braces refers to: the only one, or the nearest before it."""
     by_index = axes[position]
     assert isinstance(by_index, ByIndex)
     wanted = Name(by_index.index, fixed=True)
-    found = [i for i, axis in enumerate(axes[:position]) if axis == wanted]
-    if not found:
+    found = [i for i, axis in enumerate(axes) if axis == wanted]
+    before = [i for i in found if i < position]
+    if not found or (len(found) > 1 and not before):
         raise SpecError(
-            f'"{by_index}" differs between the indices of {by_index.index!r}, which is no fixed '
-            "axis before it",
+            f'"{by_index}" differs between the indices of {by_index.index!r}, '
+            + (f"which occurs {len(found)} times, never before it" if found else "not fixed here"),
             expected=f"[{by_index.index}] before it in this leaf",
         )
-    return found[-1]
+    return found[0] if len(found) == 1 else before[-1]
 
 
 def _nested_in(axes: tuple[AxisSpec, ...], position: int) -> list[int]:
