@@ -1,8 +1,9 @@
 """From stored leaves to labeled tensors, and back.
 
-A leaf's axes may be products, concatenations, fixed or nested. `Layout.split` undoes all of it:
-products become several axes, concatenations become several arrays, and a fixed axis that names
-are nested in becomes one array per index. What remains is a *block*: an array each of whose axes
+A leaf's axes may be products, concatenations, fixed, nested, or differ by index. `Layout.split`
+undoes all of it: products become several axes, concatenations become several arrays, and a fixed
+axis that names are nested in, or that others differ along, becomes one array per index. What
+remains is a *block*: an array each of whose axes
 carries one permutation or is fixed. `join` is the inverse. Everything downstream sees only blocks.
 """
 
@@ -235,8 +236,8 @@ class Layout:
         self.blocks.append(Block(self._leaf, atoms, indices))
         if len(self.blocks) > self._most:
             raise SpecError(
-                "concatenations, and fixed axes that names are nested in, cut the arrays into "
-                "too many blocks",
+                "concatenations, braces, and fixed axes that names are nested in cut the arrays "
+                "into too many blocks",
                 expected=f"at most {MOST_CUTS} cuts in all",
                 remedy="write fewer axes as concatenations, or write names without the dot",
             )
