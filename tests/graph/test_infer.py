@@ -127,7 +127,7 @@ def test_explanation_of_what_is_nested_split_and_stacked():
     }
     assert "a product: reshape" in explain["attention_equinox"]
     assert "is nested: wherever it occurs, head occurs exactly once" in explain["attention_equinox"]
-    assert "one for each layer: scan" in explain["scanned_layers"]
+    assert "one for each index: scan" in explain["scanned_layers"]
 
 
 def test_unused_parameters_are_reported():

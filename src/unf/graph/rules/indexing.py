@@ -139,7 +139,7 @@ def _take_layer(x: Value, dimension: int, position: int, reason: Reason) -> Valu
     axes = x.axes
     index = axes[dimension]
     assert isinstance(index, Variable)
-    fix(index, Reason("counts layers taken one by one", reason.where))
+    fix(index, Reason("its entries are taken one by one", reason.where))
     taken: list[Expr] = []
     for i, expr in enumerate(axes):
         if i == dimension:
