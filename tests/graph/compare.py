@@ -8,7 +8,7 @@ import numpy as np
 
 from unf import WeightSpace
 from unf.spec import Leaf
-from unf.spec._grammar import Concat, Name, Number, Product
+from unf.spec._grammar import ByIndex, Concat, Name, Number, Product, braces_in, children, names_in
 
 
 def canonical(space: WeightSpace) -> dict[str, str]:
@@ -29,6 +29,8 @@ def canonical(space: WeightSpace) -> dict[str, str]:
             return name(axis.path)
         if isinstance(axis, Product):
             return f"({' '.join(map(write, axis.factors))})"
+        if isinstance(axis, ByIndex):
+            return f"{{{' | '.join(map(write, axis.options))}}}"
         return f"({' + '.join(map(write, axis.parts))})"
 
     return {leaf.path: " ".join(map(write, leaf.axes)) for leaf in space.leaves}
@@ -43,13 +45,16 @@ def expected_space(space: WeightSpace, network: Any, params: Any) -> WeightSpace
 
 
 def single_axes(space: WeightSpace) -> Iterator[tuple[str, WeightSpace]]:
-    """For every place where an axis stands, a space in which that place alone permutes."""
+    """For every place where an axis stands, a space in which that place alone permutes.
+
+    Except the fixed axes whose indices are told apart, `kv` in `kv{a | b}`.
+    """
     sizes = space.axis_sizes
     for i, leaf in enumerate(space.leaves):
         count = sum(1 for axis in leaf.axes for _ in _places(axis))
         for place in range(count):
             axes, size = _free_only(leaf, place, sizes)
-            if size == 1:
+            if size == 1 or axes is None:
                 continue
             leaves = [
                 Leaf(x.path, tuple(Number(n) for n in x.shape), x.shape) for x in space.leaves
@@ -60,29 +65,30 @@ def single_axes(space: WeightSpace) -> Iterator[tuple[str, WeightSpace]]:
 
 
 def _places(axis: Any) -> Iterator[Any]:
-    children = getattr(axis, "factors", None) or getattr(axis, "parts", None)
-    if children is None:
+    if isinstance(axis, Name | Number):
         yield axis
-    for child in children or ():
+    for child in children(axis):
         yield from _places(child)
 
 
-def _free_only(leaf: Leaf, place: int, sizes: dict[str, int]) -> tuple[tuple, int]:
+def _free_only(leaf: Leaf, place: int, sizes: dict[str, int]) -> tuple[tuple | None, int]:
     position, found = iter(range(10**6)), []
+    indices = {braces.index for axis in leaf.axes for braces in braces_in(axis)}
 
     def change(axis: Any) -> Any:
-        if isinstance(axis, Product):
-            return Product(tuple(change(factor) for factor in axis.factors))
-        if isinstance(axis, Concat):
-            return Concat(tuple(change(part) for part in axis.parts))
+        if isinstance(axis, Product | Concat):
+            return type(axis)(tuple(change(child) for child in children(axis)))
+        if isinstance(axis, ByIndex):
+            return ByIndex(axis.index, tuple(change(option) for option in axis.options))
         size = axis.size if isinstance(axis, Number) else sizes[axis.path]
         if next(position) == place:
             found.append(size)
             return Name("moved") if size > 1 else Number(1)
-        return Number(size)
+        return axis if isinstance(axis, Name) and axis.path in indices else Number(size)
 
     axes = tuple(change(axis) for axis in leaf.axes)
-    return axes, found[0]
+    names = {name.path for axis in axes for name in names_in(axis)}
+    return (axes if indices <= names else None), found[0]
 
 
 def relative_change(run: Any, space: WeightSpace, order: Any, params: Any, *inputs: Any) -> float:

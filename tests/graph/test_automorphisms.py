@@ -19,7 +19,8 @@ FROM_TABLE = [
     "mlp_equinox", "mlp_haiku", "mlp_linen", "mlp_loss_on_targets", "residual", "siren",
     "soft_experts",
     "tiny_attention", "tiny_fused", "tiny_group_norm", "tiny_grouped_queries", "tiny_layer_norm",
-    "tiny_gated_pair", "tiny_shared_scale", "tiny_group_norm_of_a_skip", "tiny_residual_group_norm",
+    "tiny_keys_and_values", "tiny_layers_in_a_row", "tiny_gated_pair", "tiny_shared_scale",
+    "tiny_group_norm_of_a_skip", "tiny_residual_group_norm",
 ]  # fmt: skip
 
 
@@ -103,6 +104,24 @@ def tiny_residual_group_norm():
         return (y + normalize_groups(y, 2) @ p["mix"]) @ p["out"]
 
     return apply, {"a": f32(2, 4), "mix": f32(4, 4), "out": f32(4, 2)}, f32(2, 2)
+
+
+def tiny_keys_and_values():
+    """One array for both; positions fix the keys."""
+
+    def split(p, x):
+        positions = jnp.array([[[2.0, 3.0]], [[5.0, 7.0]]])
+        k, v = jnp.einsum("td,chdk->cthk", x, p["kv"])
+        return jnp.einsum("td,hdk->thk", x, p["q"]) * positions, k * positions, v
+
+    return _attention({"q": f32(2, 2, 2), "kv": f32(2, 2, 2, 2)}, split)
+
+
+def tiny_layers_in_a_row():
+    def apply(p, x):
+        return jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x @ p["in"], p["w"])[0] @ p["out"]
+
+    return apply, {"in": f32(2, 3), "w": f32(2, 3, 3), "out": f32(3, 2)}, f32(2, 2)
 
 
 def tiny_gated_pair():

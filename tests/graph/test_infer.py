@@ -90,7 +90,13 @@ def test_verify_accepts_what_was_found_and_rejects_a_permuted_window():
 
 
 @pytest.mark.parametrize(
-    "name", ["fused_by_kind", "patches", "group_norm_of_a_skip", "residual_group_norm"]
+    "name",
+    [
+        "fused_by_kind",
+        "patches",
+        "group_norm_of_a_skip",
+        "residual_group_norm",
+    ],
 )
 def test_gradients_have_the_symmetries_of_the_loss(name):
     fn, params, x = NETWORKS[name].make()
@@ -121,7 +127,7 @@ def test_explanation_of_what_is_nested_split_and_stacked():
     }
     assert "a product: reshape" in explain["attention_equinox"]
     assert "is nested: wherever it occurs, head occurs exactly once" in explain["attention_equinox"]
-    assert "one for each layer: scan" in explain["scanned_layers"]
+    assert "one for each index: scan" in explain["scanned_layers"]
 
 
 def test_unused_parameters_are_reported():

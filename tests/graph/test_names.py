@@ -18,7 +18,6 @@ NAMES = {
     "averaged_ensemble": "part part.hidden",
     "soft_experts": "expert expert.up",
     "cnn_linen": "conv_0 conv_1 dense_0",
-    "cnn_equinox": "conv_0 conv_2",
     "batch_norm": "conv_0",
     "group_norm": "group group.conv_0",
     "unet": "down_1 down_2 up",

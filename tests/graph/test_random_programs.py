@@ -142,6 +142,24 @@ class Program:
         shape = [stop - start if i == axis else n for i, n in enumerate(self.shape)]
         self.then(lambda p, x: jax.lax.slice_in_dim(x, start, stop, axis=axis), shape)
 
+    def take_apart(self):
+        """One index of an axis is told from the others, which are stacked again or summed."""
+        axis = self.axis()
+        shape = [n for i, n in enumerate(self.shape) if i != axis]
+        if not shape:
+            return
+        chosen, again = self.draw(st.integers(0, self.shape[axis] - 1)), self.draw(st.booleans())
+        name = self.parameter((shape[-1],))
+
+        def step(p, x):
+            rows = [jax.lax.index_in_dim(x, i, axis, keepdims=False) for i in range(x.shape[axis])]
+            weight = p[name].reshape([1] * (len(shape) - 1) + [-1])
+            rows = [row * weight if i == chosen else jnp.sin(row) for i, row in enumerate(rows)]
+            others = sum(jnp.sum(row) for i, row in enumerate(rows) if i != chosen)
+            return jnp.stack(rows, axis) if again else rows[chosen] + others
+
+        self.then(step, self.shape if again else shape)
+
     def stride(self):
         axis = self.axis()
         shape = [-(-n // 2) if i == axis else n for i, n in enumerate(self.shape)]

@@ -549,7 +549,7 @@ ROWS = {
             jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), p["h"], p["w"], reverse=True)[0]
         ),
         h=(3, "a"),
-        w=(2, 3, 3, "2 a a"),
+        w=(2, 3, 3, "[l] l{b | a} l{c | b}"),
     ),
     "cond": row(
         lambda p: total(jax.lax.cond(p["i"] > 0, lambda: p["x"], lambda: p["y"])),

@@ -88,6 +88,22 @@ def collected(p, x):
     return jnp.sum(jnp.sort(x)) + total(hidden) + total(jnp.sum(hidden, 0) ** 2)
 
 
+def of_two_kinds(mix):
+    """Two rows of a product with x, which `mix` also combines with each other before or after."""
+
+    def fn(p, x):
+        y = jnp.einsum("i,cik->ck", x, p["w"])
+        before, after = mix(y, p)
+        a, b = before
+        return total(a * p["r"]) + total(jnp.sum(b)) + after(before)
+
+    return fn, {"w": (2, 4, 3), "r": (3,), "m": (2, 2)}
+
+
+def nothing(_):
+    return 0.0
+
+
 STACK = {"u": (3, 4, 5), "v": (3, 5, 4)}
 PROGRAMS = {
     "flipped and added": (lambda p, x: total(p["w"] + jnp.flip(p["w"], 0)), {"w": (2, 3)}),
@@ -182,6 +198,27 @@ PROGRAMS = {
             + jnp.sum(p["w"][0] * x[:3])
         ),
         {"u": (3, 4, 3), "w": (4, 3)},
+    ),
+    "kinds": of_two_kinds(lambda y, p: (y, nothing)),
+    "kinds flipped and added": of_two_kinds(lambda y, p: (y + jnp.flip(y, 0), nothing)),
+    "kinds flipped before": of_two_kinds(lambda y, p: (jnp.flip(y, 0), lambda _: total(y[0]))),
+    "kinds cumulated": of_two_kinds(lambda y, p: (jnp.cumsum(y, 0), nothing)),
+    "kinds mixed": of_two_kinds(lambda y, p: (p["m"] @ jnp.tanh(y), nothing)),
+    "kinds summed before": of_two_kinds(lambda y, p: (y * jnp.sum(y, 0)[None], nothing)),
+    "kinds summed after": of_two_kinds(lambda y, p: (y, lambda y: total(jnp.sum(y, 0)))),
+    "kinds mixed after": of_two_kinds(lambda y, p: (y, lambda y: total(p["m"] @ y))),
+    "kinds flipped after": of_two_kinds(lambda y, p: (y, lambda y: total(y + jnp.flip(y, 0)))),
+    "kinds merged after": of_two_kinds(
+        lambda y, p: (y, lambda y: total(y.reshape(6)[1:] * y.reshape(6)[:-1]))
+    ),
+    "kinds compared": of_two_kinds(lambda y, p: (y, lambda y: total(y[0] * y[1]))),
+    "kinds and their weights": of_two_kinds(
+        lambda y, p: (y, lambda y: total(y * jnp.sum(p["w"], (0, 1))[None]))
+    ),
+    "kinds transposed": of_two_kinds(lambda y, p: (y, lambda y: total(y.T @ y))),
+    "a gradient through kinds": (
+        jax.grad(lambda p, x: of_two_kinds(lambda y, p: (y, nothing))[0](p, x)),
+        {"w": (2, 4, 3), "r": (3,), "m": (2, 2)},
     ),
     "stacks of stacks": (
         lambda p, x: lax.scan(

@@ -92,7 +92,7 @@ def _reasons(expr: Expr, incoming: Incoming) -> Iterator[str]:
         elif isinstance(node.link, Cat):
             yield f"a concatenation: {node.reason}"
         elif isinstance(node.link, Family):
-            yield f"one for each layer: {node.reason}"
+            yield f"one for each index: {node.reason}"
         elif isinstance(node.link, Variable) and count < MOST_REASONS:
             count += 1
             other = node.link.origin

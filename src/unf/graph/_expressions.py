@@ -38,8 +38,9 @@ class Variable:
         link: the expression it is bound to, because of `reason`.
         fixed: why it does not permute; None while it may.
         label: the name of an input's or output's axis.
-        touched: whether an operation has used more of it than its place in one array. Only
-            an axis that no operation has touched may still differ from layer to layer.
+        touched: whether an operation has used more of it than its place in one array. An axis
+            that no operation has touched may still differ from layer to layer; for others, every
+            value so far has to be looked at.
         layered: whether it is the axis of one of several layers that are stacked in an array.
         mixed: whether its entries are those of another axis, moved or mixed. It is fixed, and
             nothing may be nested in it: its index i is not index i of the original axis,

@@ -77,7 +77,7 @@ def infer(
     named: dict[str, Expr] = {}
     parameters = [_parameter(i, path, shape) for i, (path, shape) in enumerate(leaves)]
     operands = [*parameters, *_arguments(args, inputs, named)]
-    interpreter = Interpreter()
+    interpreter = Interpreter(operands)
     results = interpreter.run(jaxpr, operands)
     _constrain_outputs(results, out_shapes, outputs, named, leaves, parameters)
     if warn:
@@ -86,8 +86,8 @@ def infer(
     for result in results:
         used |= result.sources
         result.is_read = True
-    unread = find_unread(parameters, interpreter.values)
-    values = [value.exprs for value in [*operands, *interpreter.values]]
+    unread = find_unread(parameters, interpreter.values[len(operands) :])
+    values = [value.exprs for value in interpreter.values]
     of_leaves = [(path, value.axes) for path, value in zip(paths, parameters, strict=True)]
     written, sizes = to_axes(of_leaves, values, unread, interpreter.streams)
     return WeightSpace.from_leaves(

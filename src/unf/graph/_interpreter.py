@@ -25,13 +25,13 @@ class Interpreter:
     """Abstract interpretation of one computation.
 
     Attributes:
-        values: every value seen so far; what is nested depends on all of them.
+        values: the operands and every value seen so far; what is nested depends on all of them.
         unknown: operations without a rule, with source lines and the axes they fixed.
         skips: the operands of every `x + f(x)`.
     """
 
-    def __init__(self) -> None:
-        self.values: list[Value] = []
+    def __init__(self, operands: Sequence[Value]) -> None:
+        self.values: list[Value] = list(operands)
         self.unknown: dict[str, tuple[str, list[str]]] = {}
         self.skips: list[tuple[Value, Value]] = []
 

@@ -29,7 +29,7 @@ _GENERIC = {
 """Words of paths that name no axis."""
 _HOLDERS = [
     (r"expert|moe|router", "expert"),
-    (r"att|query|qkv|head|mha|\bq\b.*\bk\b|\bk\b.*\bq\b", "head"),
+    (r"att|query|qkv|kv\b|head|mha|\bq\b.*\bk\b|\bk\b.*\bq\b", "head"),
     (r"conv|norm|group", "group"),
     (r"ensemble|member", "member"),
 ]
@@ -39,6 +39,7 @@ _ROLES = [
     (r"q|quer(y|ies)", "query"),
     (r"k|keys?", "key"),
     (r"v|values?", "value"),
+    (r"kv|key_?values?", "key and value"),
     (_OUTPUT, "output"),
 ]
 _NORM = r"norm|bn\d*(?![a-z])|batch_stats|running_"
@@ -81,13 +82,15 @@ def name_variables(
     places: Mapping[Variable, Sequence[Place]],
     parents: Mapping[Variable, Variable],
     streams: AbstractSet[Variable],
+    indices: AbstractSet[Variable],
 ) -> dict[Variable, str]:
     """A unique name for each axis; a nested one's begins with its parent's name.
 
-    `places` are the occurrences of each axis, `streams` those along which skip connections add.
+    `places` are the occurrences of each axis, `streams` those along which skip connections add,
+    `indices` those at whose indices others differ.
     """
     drafts: dict[tuple, list[_Draft]] = defaultdict(list)
-    describe = _Describer(places, parents, streams)
+    describe = _Describer(places, parents, streams, indices)
     for variable in axes:
         if variable.label is None:
             draft = describe(variable)
@@ -122,8 +125,9 @@ class _Describer:
         places: Mapping[Variable, Sequence[Place]],
         parents: Mapping[Variable, Variable],
         streams: AbstractSet[Variable],
+        indices: AbstractSet[Variable],
     ):
-        self.places, self.parents, self.streams = places, parents, streams
+        self.places, self.parents, self.streams, self.indices = places, parents, streams, indices
         self.nested: dict[Variable, list[Variable]] = defaultdict(list)
         for child, parent in parents.items():
             self.nested[parent].append(child)
@@ -149,6 +153,8 @@ class _Describer:
     def _role(self, variable: Variable, found: Sequence[Place]) -> str | None:
         if variable in self.nested:
             return self._holder(variable, found)
+        if variable in self.indices:
+            return _last_word(found[0].path)[0] or "layer"
         parent = self.parents.get(variable)
         in_head = parent is not None and self._holder(parent, self.places[parent]) == "head"
         if in_head or variable.fixed is not None:
@@ -201,6 +207,8 @@ def _attention_role(found: Sequence[Place], in_head: bool) -> str | None:
         return "key"
     if "value" in roles and (in_head or "output" in roles):
         return "value"
+    if "key and value" in roles and roles & {"query", "output"}:
+        return "key" if "query" in roles else "value"
     if not in_head:
         return None
     if "query" in roles:

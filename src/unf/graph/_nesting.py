@@ -14,7 +14,7 @@ another `h` than the first.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from itertools import product as combinations
 from math import prod
@@ -26,8 +26,13 @@ Candidates = dict[Variable, dict[Variable, None]]
 Option = tuple[Variable, ...]
 
 
-def find_parents(values: Iterable[Sequence[Expr]]) -> dict[Variable, Variable]:
-    """For each nested variable, its parent; `values` are all values' expressions."""
+def find_parents(
+    values: Iterable[Sequence[Expr]], indices: Mapping[Variable, Variable]
+) -> dict[Variable, Variable]:
+    """For each nested variable, its parent; `values` are all values' expressions.
+
+    A variable that stands at one of the `indices` of another axis is not nested in that axis.
+    """
     by_value: Candidates = {}
     by_axis: Candidates = {}
     seen: set = set()
@@ -46,7 +51,27 @@ def find_parents(values: Iterable[Sequence[Expr]]) -> dict[Variable, Variable]:
                 if key not in seen:
                     seen.add(key)
                     _narrow_by_value(by_value, case)
+    for v, index in indices.items():
+        by_value.get(v, {}).pop(index, None)
     return _innermost({v: by_value.get(v) or among for v, among in by_axis.items()})
+
+
+def nested_so_far(
+    index: Variable, among: Iterable[Variable], values: Iterable[Sequence[Expr]]
+) -> set[Variable]:
+    """Those of some variables that every value so far carries only together with `index`."""
+    kept = set(among)
+    for exprs in values:
+        present = kept.intersection(v for expr in exprs for v in variables(expr))
+        for options in _options_by_axis(exprs) if present else ():
+            if prod(map(len, options)) > MOST_CASES:
+                kept -= present
+                break
+            for choice in combinations(*options):
+                case = Counter(chain(*choice))
+                if case[index] != 1:
+                    kept.difference_update(case)
+    return kept
 
 
 def _narrow_by_value(candidates: Candidates, case: Counter[Variable]) -> None:

@@ -1,8 +1,9 @@
 """From stored leaves to labeled tensors, and back.
 
-A leaf's axes may be products, concatenations, fixed or nested. `Layout.split` undoes all of it:
-products become several axes, concatenations become several arrays, and a fixed axis that names
-are nested in becomes one array per index. What remains is a *block*: an array each of whose axes
+A leaf's axes may be products, concatenations, fixed, nested, or differ by index. `Layout.split`
+undoes all of it: products become several axes, concatenations become several arrays, and a fixed
+axis that names are nested in, or that others differ along, becomes one array per index. What
+remains is a *block*: an array each of whose axes
 carries one permutation or is fixed. `join` is the inverse. Everything downstream sees only blocks.
 """
 
@@ -235,8 +236,8 @@ class Layout:
         self.blocks.append(Block(self._leaf, atoms, indices))
         if len(self.blocks) > self._most:
             raise SpecError(
-                "concatenations, and fixed axes that names are nested in, cut the arrays into "
-                "too many blocks",
+                "concatenations, braces, and fixed axes that names are nested in cut the arrays "
+                "into too many blocks",
                 expected=f"at most {MOST_CUTS} cuts in all",
                 remedy="write fewer axes as concatenations, or write names without the dot",
             )
@@ -288,18 +289,19 @@ def _slice(array: Any, start: int, stop: int, axis: int) -> Any:
 
 
 def _find_index(axes: tuple[AxisSpec, ...], position: int) -> int:
-    """The position of the fixed axis that an axis in braces refers to: the nearest before it."""
+    """The fixed axis that an axis in braces refers to: the only one, or the nearest before it."""
     by_index = axes[position]
     assert isinstance(by_index, ByIndex)
     wanted = Name(by_index.index, fixed=True)
-    found = [i for i, axis in enumerate(axes[:position]) if axis == wanted]
-    if not found:
+    found = [i for i, axis in enumerate(axes) if axis == wanted]
+    before = [i for i in found if i < position]
+    if not found or (len(found) > 1 and not before):
         raise SpecError(
-            f'"{by_index}" differs between the indices of {by_index.index!r}, which is no fixed '
-            "axis before it",
+            f'"{by_index}" differs between the indices of {by_index.index!r}, '
+            + (f"which occurs {len(found)} times, never before it" if found else "not fixed here"),
             expected=f"[{by_index.index}] before it in this leaf",
         )
-    return found[-1]
+    return found[0] if len(found) == 1 else before[-1]
 
 
 def _nested_in(axes: tuple[AxisSpec, ...], position: int) -> list[int]:

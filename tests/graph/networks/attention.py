@@ -45,6 +45,67 @@ def attend(q, k, v):
     return jnp.einsum("hts,shv->thv", jax.nn.softmax(scores), v)
 
 
+def rotate(x):
+    """Rotary positions for [time, head, size], with the two halves of `size` rotated together."""
+    half = x.shape[-1] // 2
+    angle = jnp.arange(1.0, len(x) + 1)[:, None, None]
+    angle = angle * jnp.arange(1.0, half + 1)[None, None]
+    a, b = x[..., :half], x[..., half:]
+    cos, sin = jnp.cos(angle), jnp.sin(angle)
+    return jnp.concatenate([a * cos - b * sin, a * sin + b * cos], -1)
+
+
+def _rotary(q, k, v, p):
+    return jnp.einsum("thv,hvd->td", attend(rotate(q), rotate(k), v), p["o"])
+
+
+@network({"q": "h [6] [4]", "kv": "[c] h [6] c{[4] | h.v}", "o": "h h.v [6]"})
+def keys_and_values_in_one_array():
+    """Gemma's kv_einsum: rotary positions fix the keys, and the values are free."""
+
+    def apply(p, x):
+        k, v = jnp.einsum("td,chdk->cthk", x, p["kv"])
+        return _rotary(jnp.einsum("td,hdk->thk", x, p["q"]), k, v, p)
+
+    return apply, {"q": f32(2, 6, 4), "kv": f32(2, 2, 6, 4), "o": f32(2, 4, 6)}, f32(5, 6)
+
+
+@network({"q": "h [6] [4]", "kv": "h [6] c{[4] | h.v} [c]", "o": "h h.v [6]"})
+def keys_and_values_indexed_last():
+    """The parameter itself is indexed, along its last axis."""
+
+    def apply(p, x):
+        q, k, v = (
+            jnp.einsum("td,hdk->thk", x, w) for w in (p["q"], p["kv"][..., 0], p["kv"][..., 1])
+        )
+        return _rotary(q, k, v, p)
+
+    return apply, {"q": f32(2, 6, 4), "kv": f32(2, 6, 4, 2), "o": f32(2, 4, 6)}, f32(5, 6)
+
+
+@network({"qkv": "[c] [6] (h c{[4] | [4] | h.v})", "o": "h h.v [6]"}, sizes={"h": 2})
+def queries_keys_and_values_in_one_array():
+    """Heads flattened, taken apart after the product."""
+
+    def apply(p, x):
+        y = jnp.einsum("td,cde->cte", x, p["qkv"])
+        q, k, v = (y[i].reshape(-1, 2, 4) for i in range(3))
+        return _rotary(q, k, v, p)
+
+    return apply, {"qkv": f32(3, 6, 8), "o": f32(2, 4, 6)}, f32(5, 6)
+
+
+@network({"w": "[l] l{a | b | c} l{b | c | d}", "in": "[4] a", "out": "d [2]"})
+def stacked_layers_in_a_row():
+    """Layers of one width without a residual stream, stacked and scanned over."""
+
+    def apply(p, x):
+        x, _ = jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x @ p["in"], p["w"])
+        return x @ p["out"]
+
+    return apply, {"w": f32(3, 5, 5), "in": f32(4, 5), "out": f32(5, 2)}, f32(2, 4)
+
+
 def _fused(split):
     def apply(p, x):
         y = attend(*split(x @ p["qkv"]))

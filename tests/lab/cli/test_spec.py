@@ -42,7 +42,7 @@ def module(tmp_path):
 def test_prints_the_specification(module, capsys):
     assert main(["spec", f"{module}:example"]) == 0
     printed = capsys.readouterr().out
-    assert "w1  [in] w1" in printed and "w2  w1 [out]" in printed
+    assert "w1  [in] hidden" in printed and "w2  hidden [out]" in printed
     assert "terms in an equivariant linear layer" in printed
 
 
@@ -71,7 +71,10 @@ def test_errors_of_the_users_own_keep_their_traceback(module):
 
 def test_prints_json(module, capsys):
     assert main(["spec", f"{module}:example", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["leaves"] == {"w1": "[in] w1", "w2": "w1 [out]"}
+    assert json.loads(capsys.readouterr().out)["leaves"] == {
+        "w1": "[in] hidden",
+        "w2": "hidden [out]",
+    }
 
 
 @pytest.mark.parametrize(

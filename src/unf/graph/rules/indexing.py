@@ -1,16 +1,35 @@
 """Slices, gathers and scatters: whole axes pass, sliced ones are cut, indexed ones are fixed."""
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
 
-from .._expressions import Expr, Family, Reason, Uniform, Variable, concat, fix, fixed_axis, resolve
+from .._expressions import (
+    Expr,
+    Family,
+    Reason,
+    Uniform,
+    Variable,
+    children,
+    concat,
+    find_families,
+    fix,
+    fixed_axis,
+    rebuild,
+    resolve,
+    variables,
+)
+from .._nesting import nested_so_far
 from .._registry import Equation, register_rule
 from .._unification import cut, split, unify
 from .._values import Segment, Value, relabel, settle
 
 MOST_LAYERS = 1024
 """A longer parameter that is indexed is more likely a table than stacked layers."""
+MOST_KINDS = 4
+"""Of a result, only a short axis counts different things, such as keys and values: what is taken
+one by one no longer permutes, and the members of an ensemble should."""
 
 
 @register_rule("slice", stackable=True)
@@ -22,18 +41,30 @@ def slice_(equation: Equation, x: Value) -> Value:
         if stride != 1:
             x = _take_strided(x, i, start, limit, stride, equation.reason)
         else:
-            x = slice_axis(x, i, start, limit, equation.reason)
+            x = slice_axis(x, i, start, limit, equation.reason, equation.values)
     return x
 
 
-def slice_axis(x: Value, dimension: int, start: int, limit: int, reason: Reason) -> Value:
-    """x[..., start:limit, ...]: cut where the slice begins and ends."""
+def slice_axis(
+    x: Value,
+    dimension: int,
+    start: int,
+    limit: int,
+    reason: Reason,
+    seen: Sequence[Value] | None = None,
+) -> Value:
+    """x[..., start:limit, ...]: cut where the slice begins and ends.
+
+    `seen` are all values so far; without them, only layers of parameters are told apart.
+    """
     size = x.shape[dimension]
     if (start, limit) == (0, size):
         return x
     if start == limit:
         return Value.of([Uniform(0) if i == dimension else t for i, t in enumerate(x.axes)])
     if limit == start + 1:
+        if seen is not None:
+            _tell_apart(x, dimension, reason, seen)
         layer = _take_layer(x, dimension, start, reason)
         if layer is not None:
             return layer
@@ -91,7 +122,7 @@ def is_stacked(x: Value, dimension: int) -> bool:
     index = axes[dimension]
     if not isinstance(index, Variable) or index.size > MOST_LAYERS:
         return False
-    if any(isinstance(t, Family) and resolve(t.index) is index for t in axes):
+    if any(resolve(family.index) is index for t in axes for family in find_families(t)):
         return True
     return (
         x.is_parameter
@@ -108,28 +139,56 @@ def _take_layer(x: Value, dimension: int, position: int, reason: Reason) -> Valu
     axes = x.axes
     index = axes[dimension]
     assert isinstance(index, Variable)
-    fix(index, Reason("counts layers taken one by one", reason.where))
+    fix(index, Reason("its entries are taken one by one", reason.where))
     taken: list[Expr] = []
     for i, expr in enumerate(axes):
         if i == dimension:
             taken.append(Uniform(1))
             continue
         if isinstance(expr, Variable) and not expr.touched and x.is_parameter:
-            origin = expr.origin
-            members = tuple(Variable(expr.size, f"{origin}[{n}]") for n in range(index.size))
-            for member in members:
-                member.layered = True
-            expr.link, expr.reason = Family(index, members), reason
-            expr = expr.link
-        if isinstance(expr, Family) and resolve(expr.index) is index:
-            expr = expr.members[position]
-        taken.append(expr)
+            expr = _make_family(expr, index, reason)
+        taken.append(_member(expr, index, position))
     return Value.of(taken, x.is_parameter)
 
 
-def take(x: Value, dimension: int, position: int, reason: Reason) -> Value:
+def _make_family(v: Variable, index: Variable, reason: Reason) -> Family:
+    members = tuple(Variable(v.size, f"{v.origin}[{n}]") for n in range(index.size))
+    for member in members:
+        member.layered = True
+    family = Family(index, members)
+    v.link, v.reason = family, reason
+    return family
+
+
+def _member(expr: Expr, index: Variable, position: int) -> Expr:
+    """The expression with one member of each family along `index`."""
+    expr = resolve(expr)
+    if isinstance(expr, Family) and resolve(expr.index) is index:
+        return expr.members[position]
+    return rebuild(expr, [_member(child, index, position) for child in children(expr)])
+
+
+def _tell_apart(x: Value, dimension: int, reason: Reason, seen: Sequence[Value]) -> None:
+    """Give each index of an axis that is about to be indexed permutations of its own.
+
+    As with nested axes, this is sound for axes that so far occur only together with that axis.
+    """
+    if x.shape[dimension] > MOST_KINDS or any(len(segment.sizes) != 1 for segment in x.segments):
+        return
+    index = x.axes[dimension]
+    if not isinstance(index, Variable) or index.fixed or index.label or index.mixed:
+        return
+    beside = {v for i, e in enumerate(x.axes) if i != dimension for v in variables(e)} - {index}
+    free = [v for v in beside if v.fixed is None and v.label is None]
+    for v in nested_so_far(index, free, [value.exprs for value in seen]):
+        _make_family(v, index, reason)
+
+
+def take(
+    x: Value, dimension: int, position: int, reason: Reason, seen: Sequence[Value] | None = None
+) -> Value:
     """x[..., position, ...] without the axis."""
-    taken = slice_axis(x, dimension, position, position + 1, reason)
+    taken = slice_axis(x, dimension, position, position + 1, reason, seen)
     found = relabel(taken, [i for i in range(x.ndim) if i != dimension])
     return Value(found.segments, x.is_parameter, found.order)
 
@@ -144,7 +203,7 @@ def dynamic_slice(equation: Equation, x: Value, *starts: Value) -> Value:
         known = start.known
         if known is not None:
             first = int(np.clip(known, 0, x.shape[i] - size))
-            x = slice_axis(x, i, first, first + size, equation.reason)
+            x = slice_axis(x, i, first, first + size, equation.reason, equation.values)
         else:
             axes = settle(x, equation.reason).axes
             axes[i] = fixed_axis(size, equation.reason, axes[i])

@@ -133,7 +133,9 @@ def stack(equation: Equation, *operands: Value) -> Value:
 def unstack(equation: Equation, x: Value) -> list[Value]:
     """One result for each element of an axis."""
     position = equation.params["axis"] % x.ndim
-    return [take(x, position, i, equation.reason) for i in range(x.shape[position])]
+    return [
+        take(x, position, i, equation.reason, equation.values) for i in range(x.shape[position])
+    ]
 
 
 @register_rule("split")
