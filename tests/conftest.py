@@ -24,6 +24,18 @@ jax.config.update("jax_disable_most_optimizations", True)
 jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parent.parent / ".jax_cache"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
+LONGEST_FIRST = ("test_docs", "test_kills", "lab/predict", "test_linear_laws", "test_estimators")
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with the files that take longest, so that no worker is left with one at the end."""
+
+    def rank(item):
+        path = item.path.as_posix()
+        return next((i for i, part in enumerate(LONGEST_FIRST) if part in path), len(LONGEST_FIRST))
+
+    items.sort(key=rank)
+
 
 @pytest.fixture
 def small_disk(tmp_path):
