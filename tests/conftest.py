@@ -17,7 +17,9 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # Most of the suite's time is XLA's. Its older emitters compile three times as fast; JAX 0.11 no
 # longer has them.
 if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):
-    os.environ["XLA_FLAGS"] = "--xla_cpu_use_fusion_emitters=false"
+    os.environ["XLA_FLAGS"] = (
+        "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+    )
 # What it would optimize away runs for milliseconds here.
 jax.config.update("jax_disable_most_optimizations", True)
 # What one worker has compiled, the others need not.
@@ -25,6 +27,15 @@ jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parent.parent 
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 LONGEST_FIRST = ("test_docs", "test_kills", "lab/predict", "test_linear_laws", "test_estimators")
+NIGHTLY = (
+    "test_group_is_exact[resnet50]",
+    "test_group_is_all_automorphisms[grouped_queries]",
+    "test_training_lowers_the_loss[tiny-rnn]",
+    "test_training_lowers_the_loss[small-cnn]",
+    "test_a_model_depends_on_its_own_key_alone[tiny-rnn]",
+    "test_a_model_depends_on_its_own_key_alone[small-cnn]",
+)
+"""Cases of tests whose other cases are quick."""
 
 
 def pytest_collection_modifyitems(items):
@@ -34,6 +45,9 @@ def pytest_collection_modifyitems(items):
         path = item.path.as_posix()
         return next((i for i, part in enumerate(LONGEST_FIRST) if part in path), len(LONGEST_FIRST))
 
+    for item in items:
+        if item.name in NIGHTLY:
+            item.add_marker(pytest.mark.nightly)
     items.sort(key=rank)
 
 

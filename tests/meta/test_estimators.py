@@ -87,6 +87,7 @@ def test_persistent_is_unbiased_and_truncated_is_not(objective):
     assert abs(biased - true) > 6 * np.hypot(deviation, error)
 
 
+@pytest.mark.nightly
 def test_influence_balancing_separates_them():
     """Truncated to one step, the estimate has the wrong sign; the persistent one has the right."""
     problem, theta = InfluenceBalancing(11, 3), jnp.array(0.1)

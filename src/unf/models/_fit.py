@@ -87,8 +87,8 @@ def fit(
     >>> weights = unf.testing.random_features(space, 50, key=jax.random.key(0))
     >>> weights = jax.tree.map(lambda leaf: jax.numpy.moveaxis(leaf, -1, 0), weights)
     >>> targets = sum(leaf.reshape(50, -1).mean(1) for leaf in jax.tree.leaves(weights))
-    >>> model = unf.models.StatNN(space, 1, 1, key=jax.random.key(1), mlp_width=32)
-    >>> result = unf.fit(model, weights, targets, key=jax.random.key(2), epochs=3)
+    >>> model = unf.models.StatNN(space, 1, 1, key=jax.random.key(1), mlp_layers=1)
+    >>> result = unf.fit(model, weights, targets, key=jax.random.key(2), epochs=1)
     >>> sorted(result.history), result.model.predict(weights).shape
     (['loss', 'r2', 'tau', 'valid_loss'], (50,))
 

@@ -52,6 +52,7 @@ def test_plot(zoo, capsys):
     (zoo / "zoo.png").unlink()
 
 
+@pytest.mark.nightly
 def test_predict(zoo, tmp_path, capsys):
     train = ["predict", "train", "--zoo", str(zoo), "--method", "statnn", "--out", str(tmp_path)]
     options = ["--seeds", "2", "--split", "8,3,3", "--epochs", "1", "--quiet"]

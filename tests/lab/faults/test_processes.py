@@ -45,6 +45,7 @@ def lose(both, lost, out):
     assert "lost contact with another one" in message and "again with --resume" in message
 
 
+@pytest.mark.nightly
 def test_a_process_is_lost(jobs, tmp_path):
     words = [*META, "--out", str(tmp_path), "--resume"]
     lose(pair(jobs, words), 1, tmp_path)

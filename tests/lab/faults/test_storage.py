@@ -68,6 +68,7 @@ def out_of_memory(*arguments, **options):
     raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 byte")
 
 
+@pytest.mark.nightly
 def test_a_zoo_is_trained_in_smaller_parts_if_memory_is_short(tmp_path, monkeypatch):
     def build(name):
         unf.lab.zoos.build(RECIPE, tmp_path / name, models=8, chunk=4, show_progress=False)

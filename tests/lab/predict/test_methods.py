@@ -36,11 +36,7 @@ def test_the_epoch_with_the_best_validation_tau_is_kept(zoo, trained):
         assert np.isclose(tau, report.valid_tau[:, i].max(), atol=1e-6)
 
 
-def test_seeds_trained_together_are_those_trained_alone(zoo, trained, tmp_path):
-    alone = train(zoo, tmp_path, seeds=1, seed=1)
-    np.testing.assert_allclose(alone.predicted[0], trained[1].predicted[1], rtol=1e-4)
-
-
+@pytest.mark.nightly
 def test_clipped_gradients_change_the_training(zoo, trained, tmp_path):
     """Adam's first step does not depend on the gradient's norm, later ones do."""
     clipped = train(zoo, tmp_path, training=dataclasses.replace(TRAINING, clip=1e-3))

@@ -11,6 +11,7 @@ from matplotlib.image import imread
 
 from unf.lab import report
 
+pytestmark = pytest.mark.nightly
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 NARROW = 400
 DARK, LIGHT = 0, 1  # of Blink's setting preferredColorScheme
