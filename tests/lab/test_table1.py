@@ -11,6 +11,7 @@ from tests.lab.zoos.tiny import RECIPE
 from unf.lab import predict, table1
 from unf.models._scores import kendall_tau
 
+pytestmark = pytest.mark.nightly
 TINY = table1.Setting(RECIPE, 32, SIZES, seeds=2, methods=("statnn",), epochs=1, chunk=16)
 
 

@@ -1,5 +1,6 @@
 """Estimates of meta-gradients against exact ones."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -64,6 +65,11 @@ def estimated(problem, theta, estimator, *, repeats, key=KEY):
     return mean_and_error(jax.jit(jax.vmap(once))(jax.random.split(key, repeats)))
 
 
+@eqx.filter_jit
+def estimate(estimator, problem, theta, runs, key):
+    return estimator.estimate(problem, theta, runs, key=key)
+
+
 def mean_and_error(samples):
     return jax.tree.map(
         lambda x: (float(jnp.mean(x)), float(jnp.std(x) / np.sqrt(len(x)))), samples
@@ -109,8 +115,8 @@ def test_full_unroll_is_the_gradient():
             losses.append(loss)
         return jnp.mean(jnp.stack(losses))
 
-    found, _ = FullUnroll(7).estimate(Quadratic(), THETA, (), key=KEY)
-    np.testing.assert_allclose(found.gradient["rate"], jax.grad(objective)(THETA)["rate"])
+    found, _ = estimate(FullUnroll(7), Quadratic(), THETA, (), KEY)
+    np.testing.assert_allclose(found.gradient["rate"], jax.jit(jax.grad(objective))(THETA)["rate"])
     np.testing.assert_allclose(found.loss, objective(THETA))
 
 
@@ -119,7 +125,7 @@ def test_pairs_cover_the_horizon_and_begin_again_at_its_end():
     runs = estimator.init(Quadratic(), THETA, key=KEY)
     clocks, noises = [np.asarray(runs.clock)], []
     for i in range(5):
-        _, runs = estimator.estimate(Quadratic(), THETA, runs, key=jax.random.key(i))
+        _, runs = estimate(estimator, Quadratic(), THETA, runs, jax.random.key(i))
         clocks.append(np.asarray(runs.clock))
         noises.append(np.asarray(runs.noise["rate"]))
     np.testing.assert_array_equal(
@@ -136,7 +142,7 @@ def test_an_unroll_that_was_cut_short_has_no_final_loss():
     estimator = EvolutionStrategies(20, window=5, pairs=4, objective="final")
     runs, slopes = estimator.init(Quadratic(), THETA, key=KEY), []
     for i in range(4):
-        found, runs = estimator.estimate(Quadratic(), THETA, runs, key=jax.random.key(i))
+        found, runs = estimate(estimator, Quadratic(), THETA, runs, jax.random.key(i))
         slopes.append(float(found.gradient["rate"]))
     assert slopes[:3] == [0, 0, 0] and slopes[3] != 0
 
@@ -161,7 +167,7 @@ def test_lost_runs_are_contained(how):
     estimator = EvolutionStrategies(20, window=5, pairs=8, max_loss=10.0)
     runs = estimator.init(Explodes(how), THETA, key=KEY)
     lost = np.asarray(runs.states[1])[:, 0]
-    found, after = estimator.estimate(Explodes(how), THETA, runs, key=KEY)
+    found, after = estimate(estimator, Explodes(how), THETA, runs, KEY)
     assert 0 < lost.sum() < 8
     good = EvolutionStrategies(20, window=5, pairs=8)
     parts = jax.vmap(lambda p, k: good._continue(Quadratic(), THETA, p, k)[0]["rate"])(
@@ -183,7 +189,7 @@ def test_without_a_limit_lost_runs_are_left_out():
     estimator = EvolutionStrategies(20, window=5, pairs=8)
     runs = estimator.init(Explodes("nan"), THETA, key=KEY)
     lost = np.asarray(runs.states[1])[:, 0]
-    found, _ = estimator.estimate(Explodes("nan"), THETA, runs, key=KEY)
+    found, _ = estimate(estimator, Explodes("nan"), THETA, runs, KEY)
     parts = jax.vmap(lambda p, k: estimator._continue(Quadratic(), THETA, p, k)[0]["rate"])(
         runs._replace(states=runs.states[0]), jax.random.split(KEY, 8)
     )

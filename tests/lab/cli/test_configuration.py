@@ -82,6 +82,7 @@ def test_what_was_left_open_is_written_with_the_values_that_were_used(zoo):
     assert not {"quiet", "resume", "processes", "config"} & set(written)
 
 
+@pytest.mark.nightly
 def test_files_have_their_configuration_beside_them(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("UNF_DATA", raising=False)

@@ -77,6 +77,7 @@ def test_large_vocabularies_need_more_bits():
     assert stream.dtype == np.int32 and stream.tolist() == [69_999, 69_999]
 
 
+@pytest.mark.nightly
 def test_subwords_are_the_same_in_another_process():
     script = (
         "import hashlib; from unf.lab.data import load_text; "

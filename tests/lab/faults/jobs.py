@@ -59,15 +59,24 @@ class Jobs:
         source = ["--zoo", str(self.folder / "zoo")] if kind == "predict" else []
         return [*JOBS[kind], *source, "--out", str(out)]
 
+    def run_all(self, *commands):
+        """Run several commands in one process, which compiles what they share only once."""
+        code = "from unf.lab.cli import main; import json, sys; "
+        code += "sys.exit(any(main(words) for words in json.loads(sys.argv[1])))"
+        words = [sys.executable, "-c", code, json.dumps(commands)]
+        done = subprocess.run(words, env=self.environment, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr.decode()
+
+    def undisturbed(self, kind: str) -> list[list[str]]:
+        """The commands that make an undisturbed run, as far as they have not been run."""
+        needed = ["zoo", "predict"] if kind == "predict" else [kind]
+        missing = [name for name in needed if not (self.folder / name).exists()]
+        return [self.command(name, self.folder / name) for name in missing]
+
     def reference(self, kind: str) -> Path:
-        """The folder of an undisturbed run; all three are made by one process, once."""
-        if not (self.folder / kind).exists():
-            commands = [self.command(name, self.folder / name) for name in JOBS]
-            code = "from unf.lab.cli import main; import json, sys; "
-            code += "sys.exit(any(main(words) for words in json.loads(sys.argv[1])))"
-            words = [sys.executable, "-c", code, json.dumps(commands)]
-            done = subprocess.run(words, env=self.environment, capture_output=True, check=False)
-            assert done.returncode == 0, done.stderr.decode()
+        """The folder of an undisturbed run."""
+        if commands := self.undisturbed(kind):
+            self.run_all(*commands)
         return self.folder / kind
 
 

@@ -69,6 +69,7 @@ def test_stopped_and_resumed_is_the_same(whole, tmp_path, stop_after):
     assert (tmp_path / "metrics.csv").read_text() == (whole / "metrics.csv").read_text()
 
 
+@pytest.mark.nightly
 def test_the_number_of_steps_in_a_call_does_not_matter(tmp_path):
     runs = [
         meta_train(
@@ -220,6 +221,7 @@ def test_a_cut_that_makes_no_sense_is_refused(tmp_path):
         meta_train(task, "sgdm", tmp_path, OPTIONS)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("estimator", ["es", "unroll"])
 def test_other_estimators(estimator, tmp_path):
     options = dataclasses.replace(OPTIONS, estimator=estimator, steps=2)

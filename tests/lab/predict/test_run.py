@@ -141,6 +141,7 @@ class Stop(Exception):
     pass
 
 
+@pytest.mark.nightly
 def test_stopped_and_resumed_is_the_same(zoo, trained, tmp_path, monkeypatch):
     folder, save = tmp_path / "part", Checkpoints.save
 

@@ -90,6 +90,7 @@ def test_one_page_for_several_runs(page):
     assert "Left out" not in page.text, "nothing of ours is disowned"
 
 
+@pytest.mark.nightly
 def test_only_predictors_of_the_same_zoo_are_compared(predictor_folder, tmp_path):
     file = predictor_folder / "result.json"
     for name, change in {
@@ -177,6 +178,7 @@ def test_curves_that_all_diverge(comparison, tmp_path):
     assert "All networks diverge" in check(report.render(file)).text
 
 
+@pytest.mark.nightly
 def test_names_in_files_stay_text(zoo_folder, predictor_folder, meta_folder, comparison, tmp_path):
     curves = {HOSTILE: comparison.curves["unf"]}
     notes = {HOSTILE: {HOSTILE: HOSTILE}}
@@ -315,6 +317,7 @@ def test_altered_files_give_a_page_or_an_error(
     assert page.encode()
 
 
+@pytest.mark.nightly
 def test_trained_layers_are_drawn(meta_folder, predictor_folder, tmp_path):
     """A heat map for each equivariant layer of an optimizer, or of the first predictor."""
     space = space_of({"w": ("a b", (4, 3)), "b": ("b", (3,))})
