@@ -150,8 +150,12 @@ def test_stopped_and_resumed_is_the_same(tmp_path):
     assert epochs == [3]
     same(resumed.history, expected.history, rtol=1e-6)
     same(resumed.model.predict(WEIGHTS), expected.model.predict(WEIGHTS), rtol=1e-6)
-    with pytest.raises(ValueError, match="a checkpoint of another job"):
-        fit(make(), WEIGHTS, SIGNAL, checkpoints=tmp_path, **OPTIONS | {"epochs": 4})
+    for options in ({"epochs": 4}, {"learning_rate": 1e-2}, {"key": jax.random.key(7)}):
+        with pytest.raises(ValueError, match="a checkpoint of another job"):
+            fit(make(), WEIGHTS, SIGNAL, checkpoints=tmp_path, **OPTIONS | options)
+    for model, targets in ((make(jax.random.key(7)), SIGNAL), (make(), -SIGNAL)):
+        with pytest.raises(ValueError, match="a checkpoint of another job"):
+            fit(model, WEIGHTS, targets, checkpoints=tmp_path, **OPTIONS)
 
 
 def test_dropout_is_on_in_training_and_off_afterwards():

@@ -18,7 +18,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
 
 from .._devices import connect, enough_memory, even_mesh, is_first, put, to_host
-from .._persistence import Checkpoints
+from .._persistence import Checkpoints, digest
 from .._progress import Progress
 from ._fitted import (
     Fitted,
@@ -119,7 +119,7 @@ def fit(
         keep: whether the epoch is chosen by the validation "loss" or "score" (τ or accuracy).
         on_epoch: called after each epoch with its number, from 1, and its part of the history.
         checkpoints: a folder for the state after each epoch. If it holds some, training goes on
-            from the last one, to the same result.
+            from the last one, to the same result; those of another fit are refused.
         progress: show the rate and the time left on standard error, by default on a terminal;
             a string is shown in front.
 
@@ -141,8 +141,10 @@ def fit(
     if loss == "mse":
         train, valid = (x._replace(targets=_in_units(x.targets, fitted)) for x in (train, valid))
     if isinstance(checkpoints, str | os.PathLike):
-        about = {"epochs": epochs, "batch_size": size, "networks": networks, "loss": loss}
-        checkpoints = Checkpoints(Path(checkpoints), {"what": "checkpoint of a fit", **about})
+        options = {"epochs": epochs, "batch_size": size, "learning_rate": learning_rate}
+        options |= {"loss": loss, "standardize": standardize, "keep": keep}
+        job = {"what": "checkpoint of a fit", **options, "data": _digest(models, keys, train)}
+        checkpoints = Checkpoints(Path(checkpoints), job)
     show = is_first() and (sys.stderr.isatty() if progress is None else bool(progress))
     label = progress if isinstance(progress, str) else "fit"
     with (
@@ -338,6 +340,12 @@ def _keys(key: Any, models: int) -> Keys:
 def _seed(key: PRNGKeyArray) -> int:
     """A key's words as one number."""
     return int.from_bytes(np.asarray(jax.random.key_data(key)).astype(">u4").tobytes())
+
+
+def _digest(models: list[Any], keys: Keys, train: "_Examples") -> str:
+    """A checksum of what training starts from: models, keys, weights and targets."""
+    trees = (eqx.filter(models, eqx.is_array), jax.random.key_data(keys), train)
+    return digest({str(i): np.asarray(x) for i, x in enumerate(jax.tree.leaves(trees))})
 
 
 def _examples(

@@ -1,6 +1,5 @@
 """From networks, scores and settings in memory to the arrays of a zoo."""
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -9,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from .._persistence import digest
 from ..spec import SpecError, WeightSpace
 from ..spec._space import Leaf, check_is_space
 from ..spec._tree import fail_structure
@@ -56,7 +56,7 @@ def gather(
         "chunk": min(models, _CHUNK),
         "scores": {name: column.shape[1] for name, column in columns.items()},
         "settings": categories,
-        "digest": _digest(arrays),
+        "digest": digest(arrays),
     }
 
 
@@ -207,12 +207,3 @@ def _as_float32(array: Any, leaf: Leaf) -> np.ndarray:
         )
     with np.errstate(over="ignore"):  # what is too large for float32 has diverged
         return array.astype(np.float32, copy=False)
-
-
-def _digest(arrays: Arrays) -> str:
-    """A checksum that tells zoos apart, since no recipe and no seed do."""
-    digest = hashlib.blake2b(digest_size=16)
-    for name in sorted(arrays):
-        digest.update(f"{name} {arrays[name].shape} ".encode())
-        digest.update(np.ascontiguousarray(arrays[name]).ravel().data)
-    return digest.hexdigest()
