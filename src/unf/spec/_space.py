@@ -27,6 +27,7 @@ from ._grammar import (
     parse_leaf,
     parse_name,
 )
+from ._roles import LeafRoles, parse_roles, roles_by_position
 from ._sizes import solve_sizes
 from ._tree import (
     align,
@@ -81,6 +82,7 @@ class WeightSpace:
     leaves: tuple[Leaf, ...]
     _sizes: tuple[tuple[str, int], ...]
     notes: Any = field(default=None, compare=False)
+    _roles: tuple[LeafRoles, ...] | None = field(default=None, compare=False)
 
     @classmethod
     def from_spec(
@@ -89,6 +91,7 @@ class WeightSpace:
         params: PyTree,
         *,
         sizes: Mapping[Any, int] | None = None,
+        roles: PyTree = None,
     ) -> "WeightSpace":
         """The weight space of `params` that a specification describes (Appendix A).
 
@@ -97,6 +100,8 @@ class WeightSpace:
                 A mapping may replace a dataclass or a module.
             params: arrays or `jax.ShapeDtypeStruct`s.
             sizes: sizes of names that the arrays' shapes do not determine.
+            roles: a pytree like `spec` with the role of each leaf's axes, such as `"out in"`; by
+                default those of JAX's order, see `roles`.
 
         Raises:
             SpecError: if the specification does not describe the arrays.
@@ -109,7 +114,11 @@ class WeightSpace:
             axes = parse_leaf(leaf_spec, path)
             _check_rank(axes, shape, path)
             leaves.append(Leaf(path, axes, shape))
-        return cls.from_leaves(treedef, tuple(leaves), sizes or {})
+        found = None
+        if roles is not None:
+            aligned = zip(align(roles, params), shapes, strict=True)
+            found = tuple(parse_roles(x, len(shape), path) for x, (path, shape) in aligned)
+        return cls.from_leaves(treedef, tuple(leaves), sizes or {}, roles=found)
 
     @classmethod
     def from_leaves(
@@ -118,11 +127,12 @@ class WeightSpace:
         leaves: tuple[Leaf, ...],
         sizes: Mapping[Any, int],
         notes: Any = None,
+        roles: tuple[LeafRoles, ...] | None = None,
     ) -> "WeightSpace":
         """The weight space with these leaves, checked for consistency; see `from_spec`."""
         _check_fixed(leaves)
         solved = solve_sizes([(leaf.path, leaf.axes, leaf.shape) for leaf in leaves], sizes)
-        space = cls(treedef, leaves, tuple(solved.items()), notes)
+        space = cls(treedef, leaves, tuple(solved.items()), notes, roles)
         _ = space.layouts  # checked as they are made
         return space
 
@@ -177,6 +187,22 @@ class WeightSpace:
     def blocks(self) -> tuple[Block, ...]:
         """All labeled tensors of the space, in the order of its leaves."""
         return tuple(block for layout in self.layouts for block in layout.blocks)
+
+    @cached_property
+    def roles(self) -> dict[str, LeafRoles]:
+        """The role of each axis of each leaf, by path: how the array meets activations.
+
+        `unf.infer` reads roles off the computation, so that they do not depend on the order in
+        which a framework stores axes. Otherwise they are those that were given, or those of
+        JAX's order: `in out` for matrices, windows before these, `shift` for vectors.
+
+        >>> import jax
+        >>> params = {"w": jax.ShapeDtypeStruct((32, 8), "float32")}
+        >>> WeightSpace.from_spec({"w": "hidden [x]"}, params, roles={"w": "out in"}).roles
+        {'w': ('out', 'in')}
+        """
+        roles = self._roles or [roles_by_position(len(leaf.shape)) for leaf in self.leaves]
+        return {leaf.path: each for leaf, each in zip(self.leaves, roles, strict=True)}
 
     def to_spec(self) -> PyTree:
         """The specification as a pytree of strings, which `from_spec` reads back."""
@@ -236,7 +262,7 @@ class WeightSpace:
             Leaf(leaf.path, tuple(map_atoms(axis, change) for axis in leaf.axes), leaf.shape)
             for leaf in self.leaves
         )
-        return self.from_leaves(self.treedef, leaves, sizes, self.notes)
+        return self.from_leaves(self.treedef, leaves, sizes, self.notes, self._roles)
 
     def rename(self, names: Mapping[str | int, str]) -> "WeightSpace":
         """The same space with other names; what is nested in a renamed axis stays nested in it.
@@ -313,7 +339,9 @@ class WeightSpace:
         leaves = tuple(self.leaves[i] for i in kept)
         used = {name.path for leaf in leaves for axis in leaf.axes for name in names_in(axis)}
         sizes = {name: size for name, size in self.axis_sizes.items() if name in used}
-        return self.from_leaves(keep_leaves(self.treedef, set(kept)), leaves, sizes, self.notes)
+        roles = None if self._roles is None else tuple(self._roles[i] for i in kept)
+        treedef = keep_leaves(self.treedef, set(kept))
+        return self.from_leaves(treedef, leaves, sizes, self.notes, roles)
 
     def explain(self, path: str | None = None) -> str:
         """Why each axis of one leaf, or of all, permutes or is fixed.
@@ -419,7 +447,8 @@ class WeightSpace:
     def to_json(self) -> str:
         """A description as JSON; `from_json` reads it for trees of dicts, lists and tuples."""
         leaves = [(str(leaf), leaf.shape) for leaf in self.leaves]
-        return dump_json(self.treedef, leaves, self.axis_sizes)
+        roles = None if self._roles is None else [" ".join(each) for each in self._roles]
+        return dump_json(self.treedef, leaves, self.axis_sizes, roles)
 
     @classmethod
     def from_json(cls, text: str) -> "WeightSpace":
