@@ -196,11 +196,36 @@ def test_updates_have_the_type_of_parameters(dtype):
     assert {x.dtype for x in jax.tree.leaves((state.nominal, state.momenta))} == {wide}
 
 
+def test_any_width():
+    """An optimizer fits wider networks by itself, and does there what `on` makes of it."""
+    wide = spaces.mlp(5, 9, 3)
+    params, gradients = random_like(wide, 1), random_like(wide, 2)
+    by_itself = run(learned_optimizer(THETA), params, [gradients])
+    assert_close(by_itself, run(learned_optimizer(THETA.on(wide)), params, [gradients]))
+    assert_close(by_itself, run(learned_optimizer(THETA.on(wide.relax())), params, [gradients]))
+    assert THETA.on(wide).on(SPACE).space == SPACE
+    nfn = init_theta("nfn", spaces.paper_cnn().relax(), key=KEY, spatial=(-1, -3))
+    again = nfn.on(nfn.space.resize({2: 5}))
+    assert again.head.plan.in_space.fixed == nfn.head.plan.in_space.fixed
+
+
+def test_what_sizes_do_not_decide_is_left_to_the_user():
+    shapes = {"q": jnp.zeros((3, 8)), "o": jnp.zeros((8, 3))}
+    spec = {"q": "d (h h.k)", "o": "(h h.k) d"}
+    space = unf.WeightSpace.from_spec(spec, shapes, sizes={"h": 2})
+    theta = init_theta("unf", space, key=KEY)
+    params = {"q": jnp.zeros((3, 16)), "o": jnp.zeros((16, 3))}
+    with pytest.raises(unf.SpecError, match=r"not determined(.|\n)*pass theta\.on\(space\)"):
+        learned_optimizer(theta).init(params)
+    wide = unf.WeightSpace.from_spec(spec, params, sizes={"h": 4})
+    learned_optimizer(theta.on(wide)).init(params)
+
+
 def test_mistakes():
     optimizer = learned_optimizer(THETA)
     with pytest.raises(ValueError, match=r"reads the parameters: call update\(gradients, state, p"):
         optimizer.update(GRADIENTS[0], optimizer.init(PARAMS))
-    with pytest.raises(unf.SpecError, match="another weight space") as error:
+    with pytest.raises(unf.SpecError, match="another network") as error:
         optimizer.init({"w": jnp.zeros((2, 2))})
     assert "b0" in str(error.value) and "deepset" in str(error.value)
     with pytest.raises(unf.SpecError, match="gradients do not match") as error:

@@ -12,8 +12,9 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from .._html import repr_html
 from ..basis._cost import MAX_FIXED
 from ..nn import DeepSetLinear, InvariantPool
+from ..nn._spaces import replace_fields
 from ..spec import SpecError, WeightSpace
-from ._unf import UNF, ActivationLike, record_call, resolve_activation
+from ._unf import UNF, ActivationLike, record_call, record_spaces, resolve_activation
 
 SEVEN_STATISTICS = ("mean", "var", "min", "q25", "median", "q75", "max")
 """The statistics of every tensor that the baseline of Unterthiner et al. (2020) reads."""
@@ -84,6 +85,23 @@ class Invariant(eqx.Module):
         if self.backbone is None:
             _check_channels(self.head, self.pool, features)
         return self.head(features)
+
+    def on(self, space: WeightSpace) -> "Invariant":
+        """The model with the same coefficients on a weight space of other sizes.
+
+        Raises:
+            SpecError: naming the first leaf or fixed axis that differs.
+        """
+        has_space = hasattr(self.backbone, "on")
+        backbone = self.backbone.on(space) if has_space else self.backbone
+        pooled = space if self.pool.space == self.space else backbone.inner_space
+        return replace_fields(
+            self,
+            backbone=backbone,
+            pool=self.pool.on(pooled),
+            raw_pool=self.raw_pool and self.raw_pool.on(space),
+            made_by=self.made_by and record_spaces(self.made_by, {self.space: space}),
+        )
 
     _repr_html_ = repr_html
 
@@ -166,9 +184,7 @@ def InvariantUNF(
         minimal=minimal,
         max_fixed=max_fixed,
     )
-    pool = InvariantPool(
-        backbone.layers[0].plan.in_space, statistics=statistics, keep_fixed=keep_fixed
-    )
+    pool = InvariantPool(backbone.inner_space, statistics=statistics, keep_fixed=keep_fixed)
     raw_pool = InvariantPool(space, statistics=SEVEN_STATISTICS) if raw_statistics else None
     features = pool.out_size(hidden_channels)
     features += raw_pool.out_size(in_channels) if raw_pool is not None else 0

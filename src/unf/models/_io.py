@@ -1,7 +1,8 @@
 """Saving and loading models.
 
 The header of a file holds the function that made the model, its arguments and its weight spaces.
-Loading checks them against the arrays, and against the caller's weight space if one is given.
+Loading checks them against the arrays, and moves the model to the caller's weight space if one is
+given.
 """
 
 import os
@@ -13,8 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from .._persistence import FORMAT, Arrays, read_tree, write_arrays
-from ..nn._pointwise import check_leaves
-from ..spec import SpecError, WeightSpace
+from ..spec import WeightSpace
 from ._fitted import Fitted, Loss
 from ._invariant import Invariant, InvariantDeepSet, InvariantUNF, StatNN
 from ._unf import UNF
@@ -64,18 +64,17 @@ def load_model(
 
     Args:
         path: the file.
-        space: the weight space that the model must have. It is needed if the model was made for
-            the arrays of a module, whose classes a file cannot hold.
+        space: the weight space to use the model on, which may differ from its own in the sizes of
+            permuted axes. It is needed, in the same sizes, if the model was made for the arrays
+            of a module, whose classes a file cannot hold.
 
     Raises:
         ValueError: if the file is not a model, or is damaged.
-        SpecError: if the model has another weight space than `space`.
+        SpecError: if the model does not fit `space`.
     """
     given = [] if space is None else [space]
     model = read_tree(path, "model", lambda about, arrays: _build(about, given, arrays), _upgrade)
-    if space is not None:
-        check_space(space, model.space, "model")
-    return model
+    return model if space is None or space == model.space else model.on(space)
 
 
 def _build(
@@ -126,20 +125,3 @@ def _upgrade(description: dict[str, Any], arrays: Arrays) -> Arrays:
             name = name if name.startswith(".head") else name.replace(old, new)
         renamed[name] = array
     return renamed
-
-
-def check_space(given: WeightSpace, stored: WeightSpace, what: str) -> None:
-    """Check that a weight space is the one that a model or an optimizer was made for.
-
-    Raises:
-        SpecError: naming the first leaf that differs.
-    """
-    found, expected = (
-        {leaf.path: f'"{leaf}", shape {leaf.shape}' for leaf in space.leaves}
-        for space in (given, stored)
-    )
-    remedy = "use it on weights of the network it was made for, or make one for these"
-    message = f"the {what} was made for another weight space"
-    check_leaves(found, expected, message, remedy)
-    if given != stored:
-        raise SpecError(f"{message}: the containers differ", remedy=remedy)

@@ -12,7 +12,9 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from .._html import repr_html
 from ..basis._cost import MAX_FIXED
 from ..nn import MatrixProducts, Pointwise, PositionalEncoding, UNFLinear
+from ..nn._spaces import replace_fields, resize_with
 from ..spec import WeightSpace
+from ..spec._space import check_differs_in_sizes, check_is_space
 
 ActivationLike = str | Callable[[Array], Array]
 
@@ -35,6 +37,16 @@ def record_call(function: str, arguments: Mapping[str, Any]) -> tuple:
         if getattr(jax.nn, name) is kept["activation"]:
             kept["activation"] = name
     return function, tuple(kept.items())
+
+
+def record_spaces(made_by: tuple, changed: Mapping[WeightSpace, WeightSpace]) -> tuple:
+    """What `record_call` wrote, with other weight spaces among the arguments."""
+    function, arguments = made_by
+
+    def change(x: Any) -> Any:
+        return changed.get(x, x) if isinstance(x, WeightSpace) else x
+
+    return function, tuple((name, change(x)) for name, x in arguments)
 
 
 class UNF(eqx.Module):
@@ -157,5 +169,41 @@ class UNF(eqx.Module):
             x = self.norms[i](x) if self.norms else x
             x = dropout(jax.tree.map(self.activation, x), key=keys[i])
         return self.layers[-1](x, mesh=mesh, axis=axis)
+
+    @property
+    def inner_space(self) -> WeightSpace:
+        """The weight space of the layers, in which long fixed axes are permuted."""
+        return self.layers[0].plan.in_space
+
+    def on(self, space: WeightSpace, *, out_space: WeightSpace | None = None) -> "UNF":
+        """The model with the same coefficients on a weight space of other sizes.
+
+        Only sizes of permuted axes may differ, among them long fixed axes that the model permutes
+        (`max_fixed`).
+
+        Args:
+            space: the weight space of the input.
+            out_space: that of the output; by default today's, at the sizes of `space`.
+
+        Raises:
+            SpecError: naming the first leaf or fixed axis that differs.
+        """
+        check_is_space(space)
+        was, max_fixed = self.inner_space, dict(self.made_by[1])["max_fixed"]
+        inner = space if max_fixed is None else space.relax(above=max_fixed)
+        check_differs_in_sizes(inner, was)
+        if out_space is None:
+            out_space = resize_with(self.out_space, self.space, space)
+        last = resize_with(self.layers[-1].plan.out_space, was, inner)
+        *layers, end = self.layers
+        return replace_fields(
+            self,
+            positions=self.positions and self.positions.on(inner),
+            layers=(*(layer.on(inner) for layer in layers), end.on(inner, out_space=last)),
+            products=tuple(layer.on(inner) for layer in self.products),
+            space=space,
+            out_space=out_space,
+            made_by=record_spaces(self.made_by, {self.space: space, self.out_space: out_space}),
+        )
 
     _repr_html_ = repr_html

@@ -7,6 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..spec import WeightSpace
+from ..spec._space import check_differs_in_sizes
+from ._spaces import replace_fields
 
 _EPSILON = 1e-12
 _REDUCTIONS: dict[str, Callable[[Array], Array]] = {
@@ -62,6 +64,11 @@ class InvariantPool(eqx.Module):
         leaves = self.space.flatten(x, channels=True)
         arrays = self.space.fold(leaves) if self.keep_fixed else leaves
         return jnp.concatenate([self._pool(array) for array in arrays])
+
+    def on(self, space: WeightSpace) -> "InvariantPool":
+        """The same layer on a weight space of other sizes; fixed axes must agree."""
+        check_differs_in_sizes(space, self.space)
+        return replace_fields(self, space=space)
 
     def _pool(self, array: Array) -> Array:
         entries = array.reshape(-1, array.shape[-1])

@@ -9,7 +9,6 @@ from typing import Any
 import jax
 
 from .._persistence import FORMAT, Arrays, check_contents, read_arrays, read_tree, write_arrays
-from ..models._io import check_space
 from ..nn import UNFLinear
 from ..spec import WeightSpace
 from ._theta import Form, Theta, init_theta
@@ -48,16 +47,14 @@ def load(name: str | os.PathLike, *, space: WeightSpace | None = None) -> Theta:
 
     Args:
         name: a name or a file.
-        space: the weight space that the optimizer must have, if given.
+        space: the weight space to use the optimizer on; `Theta.on` says which ones fit.
 
     Raises:
         ValueError: if there is no such optimizer, or the file is something else or damaged.
-        SpecError: if the optimizer has another weight space than `space`.
+        SpecError: if the optimizer does not fit `space`.
     """
     theta = read_tree(_find(name), _WHAT, _build, _upgrade)
-    if space is not None and theta.space is not None:
-        check_space(space, theta.space, "optimizer")
-    return theta
+    return theta if space is None else theta.on(space)
 
 
 def origin(name: str | os.PathLike) -> dict[str, Any]:

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from ..nn import NFNLinear, Pointwise, UNFLinear
 from ..nn._linear import pointwise_coefficients
 from ..spec import SpecError, WeightSpace
+from ..spec._space import check_differs_in_sizes, check_is_space
 
 DECAYS = (0.1, 0.5, 0.9, 0.99, 0.999, 0.9999)
 """The decays γᵢ of the momenta that the network reads (appendix B)."""
@@ -126,6 +127,25 @@ class Theta(eqx.Module):
     def num_parameters(self) -> int:
         """The number of meta-learned parameters, including the scalars."""
         return sum(x.size for x in jax.tree.leaves(eqx.filter(self, eqx.is_array)))
+
+    def on(self, space: WeightSpace) -> "Theta":
+        """The same coefficients on another weight space; permuted axes may have other sizes.
+
+        An optimizer whose weight space has no fixed axes takes one that has some, and permutes
+        these too. Kinds without a weight space fit any and are returned as they are.
+
+        Raises:
+            SpecError: naming the first leaf or fixed axis that differs.
+        """
+        if self.space is None:
+            return self
+        assert isinstance(self.head, UNFLinear)
+        check_is_space(space)
+        space = space if self.space.fixed else space.relax()
+        check_differs_in_sizes(space, self.space)
+        spatial = [n for n in self.head.plan.in_space.fixed if n not in space.fixed]
+        head = self.head.on(space.fix(*spatial) if spatial else space)
+        return replace(self, head=head, space=space)
 
     def network(
         self, features: Sequence[Float[Array, "_ 8"]], step: Int[Array, ""]

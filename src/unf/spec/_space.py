@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
-from itertools import count
+from itertools import count, zip_longest
 from typing import Any
 
 import jax
@@ -28,7 +28,7 @@ from ._grammar import (
     parse_name,
 )
 from ._roles import LeafRoles, parse_roles, roles_by_position
-from ._sizes import solve_sizes
+from ._sizes import axis_size, check_sizes, solve_sizes
 from ._tree import (
     align,
     dump_json,
@@ -343,6 +343,30 @@ class WeightSpace:
         treedef = keep_leaves(self.treedef, set(kept))
         return self.from_leaves(treedef, leaves, sizes, self.notes, roles)
 
+    def resize(self, sizes: Mapping[str | int, int]) -> "WeightSpace":
+        """The same axes in other sizes, such as those of a wider network.
+
+        >>> import jax
+        >>> shapes = {"w": jax.ShapeDtypeStruct((2, 8), "float32")}
+        >>> WeightSpace.from_spec({"w": "[x] n"}, shapes).resize({"n": 64})
+        WeightSpace(1 leaf, 128 weights; n=64; fixed x=2)
+          w  [x] n
+
+        Args:
+            sizes: new sizes by name; other axes keep theirs.
+
+        Raises:
+            SpecError: if there is no such name, or a size is not a positive integer.
+        """
+        new = {n if n in self.axis_sizes else parse_name(n): size for n, size in sizes.items()}
+        self._check_names(map(str, new), tuple(self.axis_sizes))
+        known = {**self.axis_sizes, **check_sizes(new)}
+        leaves = tuple(
+            Leaf(leaf.path, leaf.axes, tuple(axis_size(axis, known) for axis in leaf.axes))
+            for leaf in self.leaves
+        )
+        return self.from_leaves(self.treedef, leaves, known, self.notes, self._roles)
+
     def explain(self, path: str | None = None) -> str:
         """Why each axis of one leaf, or of all, permutes or is fixed.
 
@@ -496,6 +520,29 @@ def _check_fixed(leaves: tuple[Leaf, ...]) -> None:
                     expected="the same everywhere",
                     remedy=f"write [{name.path}] at every occurrence, or at none",
                 )
+
+
+def check_differs_in_sizes(given: WeightSpace, stored: WeightSpace) -> None:
+    """Check that two spaces differ only in the sizes of permuted axes.
+
+    Raises:
+        SpecError: naming the first leaf that differs, or the first fixed axis of another size.
+    """
+    check_is_space(given)
+    message = "another network, which differs in more than the sizes of permuted axes"
+    remedy = "use a tied layer, which fits any network, or make one for this space"
+    for ours, theirs in zip_longest(stored.leaves, given.leaves):
+        pair = [leaf and (leaf.path, str(leaf)) for leaf in (ours, theirs)]
+        if pair[0] != pair[1]:
+            expected, got = (x and f'{x[0]!r} with axes "{x[1]}"' for x in pair)
+            path = (ours or theirs).path
+            got = got or "no more leaves"
+            raise SpecError(message, path=path, expected=expected, got=got, remedy=remedy)
+    for name in stored.fixed:
+        ours, theirs = stored.axis_sizes[name], given.axis_sizes[name]
+        if ours != theirs:
+            problem = f"{message}: the fixed axis {name!r}"
+            raise SpecError(problem, expected=f"size {ours}", got=f"size {theirs}", remedy=remedy)
 
 
 def check_is_space(x: Any) -> None:

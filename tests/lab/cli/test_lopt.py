@@ -10,7 +10,7 @@ from unf.lab.cli import main
 from unf.lab.tasks import MLPTask
 from unf.optim import init_theta, save
 
-TASK = MLPTask(dataset="digits", hidden=(4,), batch_size=8)
+TASK = MLPTask(dataset="digits", hidden=(4, 4), batch_size=8)
 
 
 def test_commands(tmp_path, capsys, monkeypatch):
@@ -60,7 +60,7 @@ def test_an_optimizer_of_another_task_is_refused(tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("UNF_DATA", raising=False)
     save(tmp_path / "unf", init_theta("unf", TASK.space.relax(), key=jax.random.key(0)))
     assert main(["lopt", "eval", "--task", "mlp", str(tmp_path / "unf")]) == 1
-    assert "made for another weight space" in capsys.readouterr().err
+    assert "another network, which differs in more" in capsys.readouterr().err
 
 
 def test_reproduce_table_2(capsys, monkeypatch):
