@@ -14,14 +14,33 @@ import jax
 import jax.numpy as jnp
 
 from .._persistence import FORMAT, Arrays, read_tree, write_arrays
+from ..nn import TiedLinear
 from ..spec import WeightSpace
 from ._fitted import Fitted, Loss
-from ._invariant import Invariant, InvariantDeepSet, InvariantUNF, StatNN
-from ._unf import UNF
+from ._invariant import (
+    Invariant,
+    InvariantDeepSet,
+    InvariantTied,
+    InvariantUNF,
+    StatNN,
+    TiedDeepSet,
+    TiedStatNN,
+)
+from ._unf import UNF, Tied
 
 _CONSTANTS = ("shift", "scale", "out_shift", "out_scale")
 _MAKERS: dict[str, Callable[..., Any]] = {
-    make.__name__: make for make in (UNF, InvariantUNF, InvariantDeepSet, StatNN)
+    make.__name__: make
+    for make in (
+        UNF,
+        InvariantUNF,
+        InvariantDeepSet,
+        StatNN,
+        Tied,
+        InvariantTied,
+        TiedDeepSet,
+        TiedStatNN,
+    )
 }
 
 
@@ -29,9 +48,9 @@ def save_model(path: str | os.PathLike, model: eqx.Module) -> None:
     """Write a model to a safetensors file, atomically.
 
     Raises:
-        ValueError: if the model, or the one inside a `Fitted`, was not made by `UNF`,
-            `InvariantUNF`, `InvariantDeepSet` or `StatNN`, its structure was changed afterwards,
-            or its activation has no name.
+        ValueError: if the model, or the one inside a `Fitted`, was not made by a function of
+            `unf.models`, its structure was changed afterwards (a tied model is saved before
+            `on`), or its activation has no name.
     """
     inside = model.model if isinstance(model, Fitted) else model
     kind, arguments = getattr(inside, "made_by", None) or (None, ())
@@ -46,6 +65,9 @@ def save_model(path: str | os.PathLike, model: eqx.Module) -> None:
     if isinstance(model, Fitted):
         standardized = [name for name in _CONSTANTS if getattr(model, name) is not None]
         description["fitted"] = {"loss": model.loss, "constants": standardized}
+    tables = [x for x in jax.tree.leaves(model, is_leaf=_is_tied) if _is_tied(x)]
+    if tables:
+        description |= {"keys": tables[0].keys, "bias_keys": tables[0].bias_keys}
     given = [x for _, x in arguments if isinstance(x, WeightSpace)]
     if kind is None or jax.tree.structure(model) != jax.tree.structure(
         eqx.filter_eval_shape(lambda: _build(description, given))
@@ -98,8 +120,19 @@ def _build(
     for name in ("space", "out_space"):
         if (text := description.get(name)) is not None:
             config[name] = known.get(text) or WeightSpace.from_json(text)
+    if "keys" in description:
+        config["spaces"] = ()
     model = make(**config, key=jax.random.key(0))
+    if "keys" in description:
+        keys = description["keys"], description["bias_keys"]
+        model = jax.tree.map(
+            lambda x: x.with_keys(*keys) if _is_tied(x) else x, model, is_leaf=_is_tied
+        )
     return model if "fitted" not in description else _build_fitted(model, description)
+
+
+def _is_tied(x: Any) -> bool:
+    return isinstance(x, TiedLinear)
 
 
 def _build_fitted(model: Any, description: dict[str, Any]) -> Fitted:

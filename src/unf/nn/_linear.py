@@ -1,6 +1,6 @@
 """The equivariant linear layer of the paper, and its special case for filters."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod, sqrt
 from typing import Any
 
@@ -193,6 +193,25 @@ class UNFLinear(eqx.Module):
         )
         leaves = len(self.plan.out_space.leaves)
         self.bias = jnp.zeros((leaves, out_channels), dtype) if bias else None
+
+    @classmethod
+    def from_coefficients(
+        cls,
+        plan: Plan,
+        coefficients: Mapping[str, Float[Array, "rows columns"]],
+        bias: Float[Array, "leaves channels"] | None = None,
+    ) -> "UNFLinear":
+        """The layer with given coefficients, whose shapes `coefficient_shapes` tells."""
+        core, (rows, columns) = plan.cores[0], plan.matrix_shape(plan.cores[0], 1, 1)
+        shape = coefficients[core.name].shape
+        return replace_fields(
+            object.__new__(cls),
+            coefficients=dict(coefficients),
+            bias=bias,
+            plan=plan,
+            in_channels=shape[0] // rows,
+            out_channels=shape[1] // columns,
+        )
 
     def __call__(self, x: PyTree, *, mesh: Mesh | None = None, axis: str | None = None) -> PyTree:
         """Apply to features: a tree like the weights, each leaf with a trailing channel axis.

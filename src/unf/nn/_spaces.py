@@ -14,7 +14,7 @@ def replace_fields(module: Module, **changes: Any) -> Module:
     """A copy of a module with some fields replaced, whatever its `__init__` takes."""
     new = object.__new__(type(module))
     for field in fields(module):
-        value = changes.get(field.name, getattr(module, field.name))
+        value = changes[field.name] if field.name in changes else getattr(module, field.name)
         object.__setattr__(new, field.name, value)
     return new
 

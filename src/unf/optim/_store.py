@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from .._persistence import FORMAT, Arrays, check_contents, read_arrays, read_tree, write_arrays
-from ..nn import UNFLinear
+from ..nn import TiedLinear, UNFLinear
 from ..spec import WeightSpace
 from ._theta import Form, Theta, init_theta
 
@@ -26,6 +26,8 @@ def save(path: str | os.PathLike, theta: Theta, **origin: Any) -> None:
         origin: where it comes from, such as task=…, steps=…; anything that JSON can hold.
     """
     head, spatial = theta.head, []
+    if theta.kind == "tied" and not isinstance(head, TiedLinear):
+        raise ValueError("this optimizer is on one weight space; save it as it was before `on`")
     if isinstance(head, UNFLinear) and theta.space is not None:  # an NFN fixes more axes
         spatial = [name for name in head.plan.in_space.fixed if name not in theta.space.fixed]
     description = {
@@ -39,6 +41,8 @@ def save(path: str | os.PathLike, theta: Theta, **origin: Any) -> None:
         "space": None if theta.space is None else theta.space.to_json(),
         "origin": origin,
     }
+    if isinstance(head, TiedLinear):
+        description |= {"keys": head.keys, "bias_keys": head.bias_keys}
     write_arrays(path, theta, description)
 
 
@@ -73,13 +77,17 @@ def trained() -> list[str]:
 def _build(description: dict[str, Any], _: Arrays) -> Theta:
     arguments = {name: description[name] for name in ("kind", "hidden_channels", "head_bias")}
     text = description["space"]
-    return init_theta(
+    theta = init_theta(
         **arguments,
-        space=None if text is None else WeightSpace.from_json(text),
+        space=() if text is None else WeightSpace.from_json(text),
         form=Form(**description["form"]),
         spatial=tuple(description["spatial"]),
         key=jax.random.key(0),
     )
+    if isinstance(theta.head, TiedLinear):
+        head = theta.head.with_keys(description["keys"], description["bias_keys"])
+        theta = dataclasses.replace(theta, head=head)
+    return theta
 
 
 def _upgrade(_: dict[str, Any], arrays: Arrays) -> Arrays:

@@ -9,6 +9,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Int, PyTree
 
+from ..nn import TiedLinear
 from ..nn._pointwise import check_leaves
 from ..spec import Leaf, SpecError, WeightSpace
 from ..spec._tree import flatten_params
@@ -32,7 +33,7 @@ class LearnedState(NamedTuple):
 
 
 def learned_optimizer(
-    theta: Theta | str | os.PathLike, *, scale: Any = 1.0
+    theta: Theta | str | os.PathLike, *, space: WeightSpace | None = None, scale: Any = 1.0
 ) -> optax.GradientTransformationExtraArgs:
     """An optimizer with the coefficients θ (§4.2).
 
@@ -54,6 +55,8 @@ def learned_optimizer(
     Args:
         theta: coefficients from `init_theta`, meta-training or `load`; or what `load` reads, a
             file or one of the names in `trained()`.
+        space: the weight space of the parameters, which a "tied" θ needs; `Theta.on` says which
+            ones fit other kinds.
         scale: a factor of every update, which `optax.inject_hyperparams` can schedule.
 
     Raises:
@@ -67,7 +70,7 @@ def learned_optimizer(
             "meta-training, a file, or one of the names in unf.optim.trained()"
         )
 
-    given = theta
+    given = theta if space is None else theta.on(space)
 
     def init(params: PyTree) -> LearnedState:
         theta = _at_sizes_of(given, params)
@@ -159,6 +162,11 @@ def _at_sizes_of(theta: Theta, params: PyTree) -> Theta:
                 remedy="exclude it with optax.masked",
             )
     space = theta.space
+    if isinstance(theta.head, TiedLinear):
+        raise SpecError(
+            "a tied optimizer needs the weight space of the parameters",
+            remedy="learned_optimizer(theta, space=unf.infer(fn, params, *inputs))",
+        )
     if space is None or [(leaf.path, leaf.shape) for leaf in space.leaves] == shapes:
         return theta
     found = {path: f"rank {len(shape)}" for path, shape in shapes}

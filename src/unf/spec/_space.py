@@ -241,12 +241,17 @@ class WeightSpace:
         chosen = {name for name in chosen if self.axis_sizes[name] > above}
         new_names = (f"axis{i}" for i in count() if f"axis{i}" not in self.axis_sizes)
 
+        sizes = dict(self.axis_sizes)
+
         def change(atom: Name | Number) -> AxisSpec:
             if isinstance(atom, Name):
                 return Name(atom.path, fixed) if atom.path in chosen else atom
-            return atom if fixed or names or atom.size <= above else Name(next(new_names))
+            if fixed or names or atom.size <= above:
+                return atom
+            sizes[name := next(new_names)] = atom.size
+            return Name(name)
 
-        return self._changed(change, self.axis_sizes)
+        return self._changed(change, sizes)
 
     def _check_names(self, names: Iterable[str], among: tuple[str, ...]) -> None:
         for name in sorted(set(names) - set(self.axis_sizes)):
