@@ -10,6 +10,7 @@ import jax
 import optax
 
 from ...meta import Estimator, EvolutionStrategies, FullUnroll, Task
+from .._folder import added
 from ..data import MissingDataError
 from ..tasks import CNNTask, ImageTask, MLPTask, RNNTask, TransformerTask
 
@@ -54,19 +55,25 @@ class MetaTraining:
     cut: float = 2.0
     """Cut losses off at this multiple of an untrained network's; 0 turns that off (not for
     unroll)."""
+    reparametrize: float = added(0.0)
+    """Divide each tensor of a new network by a random factor, whose logarithm has this standard
+    deviation, and multiply it by the factor where it is used; 0 turns that off."""
 
     def __post_init__(self):
         for name, hint in get_type_hints(type(self)).items():
             value, allowed = getattr(self, name), get_args(hint)
             if allowed and value not in allowed:
                 raise ValueError(f"{name} is {value!r}; expected one of {allowed}")
-            if name not in ("horizon", "cut") and not allowed and not 0 < value < inf:
+            optional = name in ("horizon", "cut", "reparametrize")
+            if not (allowed or optional) and not 0 < value < inf:
                 raise ValueError(f"{name} is {value}; expected a positive number")
         if self.horizon < 0 or not (self.cut == 0 or 1 < self.cut < inf):
             raise ValueError(
                 f"horizon is {self.horizon} and cut {self.cut}; expected horizon to be 0 or more, "
                 "and cut to be 0 or above 1"
             )
+        if not 0 <= self.reparametrize < inf:
+            raise ValueError(f"reparametrize is {self.reparametrize}; expected 0 or more")
 
     def make_estimator(self, task: Task, max_loss: float) -> Estimator:
         """The estimator of meta-gradients on a task."""
