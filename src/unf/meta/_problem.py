@@ -36,8 +36,11 @@ class Task(ABC):
     name: ClassVar[str]
     horizon: ClassVar[int] = 2000
     """The number of training steps in the paper."""
-    spatial: ClassVar[tuple[str, ...]] = ()
-    """The names of fixed axes that are filter windows."""
+
+    @property
+    def spatial(self) -> tuple[str, ...]:
+        """The names of fixed axes that are filter windows, for an NFN."""
+        return ()
 
     @abstractmethod
     def init(self, *, key: PRNGKeyArray) -> PyTree:
