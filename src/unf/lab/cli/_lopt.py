@@ -95,7 +95,10 @@ class TaskJob(Job):
 
 @dataclass(frozen=True, kw_only=True)
 class Train(TaskJob):
-    """Meta-train an optimizer.
+    """Meta-train an optimizer, on one task or on several at once.
+
+    Two names stand for several tasks: paper (the paper's four) and any (small networks that
+    differ a lot).
 
     Examples:
         unf lopt train --task mlp --optimizer unf --small             (two CPU cores, a minute)
@@ -103,8 +106,6 @@ class Train(TaskJob):
         unf lopt train --task mlp --optimizer unf --data DIR --resume
         unf lopt train --task mlp,mlp:hidden=64-64:batch_size=32 --optimizer deepset --small
         unf lopt train --task any --optimizer deepset --reparametrize 0.5 --data DIR
-
-    Mixtures of tasks: paper (the paper's four), any (small networks that differ a lot).
     """
 
     optimizer: Annotated[str, one_of(tuple(KINDS))]  # The kind of learned optimizer.
