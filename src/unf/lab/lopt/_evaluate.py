@@ -163,7 +163,7 @@ def _curves(
     each, rest = int(ends[0]), horizon % int(ends[0])
 
     def step(state: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Array]:
-        return training_step(task, optimizer, state, task.batch(data.train, key=key))
+        return training_step(task.loss, optimizer, state, task.batch(data.train, key=key))
 
     def part(state: PyTree, key: PRNGKeyArray, steps: int = each) -> tuple[PyTree, Any]:
         train_key, heldout_key = jax.random.split(key)

@@ -1,11 +1,11 @@
 """Tasks on images and on text, and what their networks share."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +14,18 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ...meta import Data, Task
 from ...spec import WeightSpace
+from .._folder import added
 from ..data import DataError, load_images, load_text
 from ..data._images import Images
+from ..data._text import UNITS
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "relu": jax.nn.relu,
+    "tanh": jnp.tanh,
+    "gelu": jax.nn.gelu,
+    "silu": jax.nn.silu,
+}
+"""Activations by name."""
 
 
 def check_finite(data: Any, name: str) -> None:
@@ -30,10 +40,17 @@ def check_finite(data: Any, name: str) -> None:
 
 
 def check_positive(task: Task, *names: str) -> None:
-    """Refuse fields below 1."""
+    """Refuse fields below 1, and tuples of sizes with one below 1."""
     for name in names:
-        if getattr(task, name) < 1:
-            raise ValueError(f"{name} is {getattr(task, name)}; expected at least 1")
+        value = getattr(task, name)
+        if min(value, default=1) < 1 if isinstance(value, tuple) else value < 1:
+            raise ValueError(f"{name} is {value}; expected at least 1")
+
+
+def check_choice(task: Task, name: str, allowed: Collection[str]) -> None:
+    """Refuse a field with an unknown name."""
+    if getattr(task, name) not in allowed:
+        raise ValueError(f"{name} is {getattr(task, name)!r}; expected one of {list(allowed)}")
 
 
 def make_space(task: Task, spec: PyTree, **sizes: int) -> WeightSpace:
@@ -55,6 +72,18 @@ def zeros(*shape: int) -> Array:
 def add(x: Array, bias: Array | np.ndarray) -> Array:
     """Add a bias along the last axis."""
     return x + jnp.broadcast_to(bias, x.shape)
+
+
+def normalize(x: Float[Array, "*batch width"], layer: PyTree) -> Float[Array, "*batch width"]:
+    """Layer norm along the last axis, with the layer's `scale` and `bias`."""
+    centered = x - jnp.mean(x, axis=-1, keepdims=True)
+    scaled = centered * jax.lax.rsqrt(jnp.mean(jnp.square(centered), axis=-1, keepdims=True) + 1e-5)
+    return add(scaled * jnp.broadcast_to(layer["scale"], x.shape), layer["bias"])
+
+
+def new_norm(width: int) -> dict[str, Array]:
+    """The weights of a layer norm: scale 1, bias 0."""
+    return {"scale": jnp.ones(width, jnp.float32), "bias": zeros(width)}
 
 
 def cross_entropy(
@@ -134,11 +163,11 @@ class TextTask(Task):
     folder: str | None = None
     batch_size: int = 64
     length: int = 16
-
-    unit: ClassVar[str] = "bytes"
+    unit: str = added("bytes")
 
     def __post_init__(self):
         check_positive(self, "batch_size", "length")
+        check_choice(self, "unit", UNITS)
 
     def data(self) -> Data:
         """The text as one stream of symbols."""
