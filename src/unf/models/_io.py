@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from .._persistence import FORMAT, Arrays, read_tree, write_arrays
 from ..nn._pointwise import check_leaves
 from ..spec import SpecError, WeightSpace
+from ..spec._tree import without_roles
 from ._fitted import Fitted, Loss
 from ._invariant import Invariant, InvariantDeepSet, InvariantUNF, StatNN
 from ._unf import UNF
@@ -95,10 +96,10 @@ def _build(
     }
     if make in (UNF, InvariantUNF):  # early versions kept all fixed axes
         config.setdefault("max_fixed", None)
-    known = {space.to_json(): space for space in given}
+    known = {without_roles(space.to_json()): space for space in given}
     for name in ("space", "out_space"):
         if (text := description.get(name)) is not None:
-            config[name] = known.get(text) or WeightSpace.from_json(text)
+            config[name] = known.get(without_roles(text)) or WeightSpace.from_json(text)
     model = make(**config, key=jax.random.key(0))
     return model if "fitted" not in description else _build_fitted(model, description)
 
