@@ -152,6 +152,9 @@ def test_a_model_on_a_module_is_loaded_with_its_space(tmp_path):
     np.testing.assert_array_equal(loaded(x).bias, model(x).bias)
     with pytest.raises(ValueError, match=r"of the class 'Linear'[\s\S]*remedy: pass the weight"):
         load_model(file)
+    roles = {"weight": "out in", "bias": "shift"}
+    same = unf.WeightSpace.from_spec({"weight": "a [b]", "bias": "a"}, module, roles=roles)
+    assert load_model(file, space=same).space.roles["weight"] == ("out", "in")
 
 
 def test_other_backbones():

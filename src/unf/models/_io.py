@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from .._persistence import FORMAT, Arrays, read_tree, write_arrays
 from ..nn import TiedLinear
 from ..spec import WeightSpace
+from ..spec._tree import without_roles
 from ._fitted import Fitted, Loss
 from ._invariant import (
     Invariant,
@@ -116,10 +117,10 @@ def _build(
     }
     if make in (UNF, InvariantUNF):  # early versions kept all fixed axes
         config.setdefault("max_fixed", None)
-    known = {space.to_json(): space for space in given}
+    known = {without_roles(space.to_json()): space for space in given}
     for name in ("space", "out_space"):
         if (text := description.get(name)) is not None:
-            config[name] = known.get(text) or WeightSpace.from_json(text)
+            config[name] = known.get(without_roles(text)) or WeightSpace.from_json(text)
     if "keys" in description:
         config["spaces"] = ()
     model = make(**config, key=jax.random.key(0))

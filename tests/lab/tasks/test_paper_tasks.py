@@ -39,6 +39,12 @@ def test_the_weight_space_is_a_symmetry_and_relaxed_the_papers_size(task):
     assert unf.count_terms(task.space.relax()) == TERMS[task.name]
 
 
+def test_the_roles_are_those_that_infer_finds(task):
+    params = jax.eval_shape(lambda: task.init(key=KEY))
+    batch = jax.eval_shape(lambda: task.batch(task.data().train, key=KEY))
+    assert unf.infer(task.loss, params, batch).roles == task.space.roles
+
+
 def test_an_untrained_network_knows_nothing(task):
     data = task.data()
     classes = 10 if task.name in ("mlp", "cnn") else task.num_symbols

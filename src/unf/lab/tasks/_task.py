@@ -1,7 +1,7 @@
 """Tasks on images and on text, and what their networks share."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
@@ -14,6 +14,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ...meta import Data, Task
 from ...spec import WeightSpace
+from ...spec._roles import roles_by_position
+from ...spec._tree import flatten_params, is_under
 from .._folder import added
 from ..data import DataError, load_images, load_text
 from ..data._images import Images
@@ -53,10 +55,27 @@ def check_choice(task: Task, name: str, allowed: Collection[str]) -> None:
         raise ValueError(f"{name} is {getattr(task, name)!r}; expected one of {list(allowed)}")
 
 
-def make_space(task: Task, spec: PyTree, **sizes: int) -> WeightSpace:
-    """The weight space of a task's networks, from a specification."""
+def make_space(
+    task: Task, spec: PyTree, roles: Mapping[str, str] | None = None, **sizes: int
+) -> WeightSpace:
+    """The weight space of a task's networks, from a specification.
+
+    Args:
+        task: the task.
+        spec: the specification of its networks' weights.
+        roles: the roles of leaves whose paths match a pattern; others have those of JAX's order.
+        **sizes: sizes of names that the arrays' shapes do not determine.
+    """
     params = jax.eval_shape(lambda: task.init(key=jax.random.key(0)))
-    return WeightSpace.from_spec(spec, params, sizes=sizes)
+    if roles is None:
+        return WeightSpace.from_spec(spec, params, sizes=sizes)
+    leaves, treedef = flatten_params(params)
+    given = [
+        next((r for pattern, r in roles.items() if is_under(path, pattern)), None)
+        or roles_by_position(len(shape))
+        for path, shape in leaves
+    ]
+    return WeightSpace.from_spec(spec, params, sizes=sizes, roles=treedef.unflatten(given))
 
 
 def truncated_normal(shape: tuple[int, ...], fan_in: int, *, key: PRNGKeyArray) -> Array:

@@ -121,7 +121,8 @@ class RNNTask(TextTask):
             "out_b": "[v]",
             "initial_state": "[start] h",
         }
-        return make_space(self, spec)
+        roles = {"embed": "index out", "initial_state": "shift shift"}
+        return make_space(self, spec, roles)
 
 
 @dataclass(frozen=True)
@@ -220,7 +221,9 @@ class TransformerTask(TextTask):
                 "norm1": d,
                 "norm2": d,
             }
-        return make_space(self, spec, **{f"h{i}": self.num_heads for i in range(self.num_blocks)})
+        roles = {"embed": "index out", "*/scale": "scale"}
+        sizes = {f"h{i}": self.num_heads for i in range(self.num_blocks)}
+        return make_space(self, spec, roles, **sizes)
 
     @cached_property
     def _text(self) -> Any:
