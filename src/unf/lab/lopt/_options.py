@@ -11,12 +11,30 @@ import optax
 
 from ...meta import Estimator, EvolutionStrategies, FullUnroll, Task
 from ..data import MissingDataError
-from ..tasks import CNNTask, ImageTask, MLPTask, RNNTask, TransformerTask
+from ..tasks import (
+    AutoencoderTask,
+    CNNTask,
+    DeepMLPTask,
+    GPTTask,
+    GRUTask,
+    ImageTask,
+    LSTMTask,
+    MLPTask,
+    ResNetTask,
+    RNNTask,
+    TransformerTask,
+    ViTTask,
+)
 
 TASKS: dict[str, type[Task]] = {
     task.name: task for task in (MLPTask, CNNTask, RNNTask, TransformerTask)
 }
 """The paper's tasks for learned optimizers (§4.2), by name."""
+UNSEEN: dict[str, type[Task]] = {
+    task.name: task
+    for task in (DeepMLPTask, ResNetTask, LSTMTask, GRUTask, ViTTask, GPTTask, AutoencoderTask)
+}
+"""Tasks to evaluate on, which no learned optimizer is meta-trained on, by name."""
 
 
 class MetaError(ValueError):
@@ -108,11 +126,11 @@ SMALL = MetaTraining(
 def make_task(
     name: str, *, dataset: str = "auto", folder: str | None = None, **options: Any
 ) -> tuple[Task, str]:
-    """A task of the paper, on the paper's data or on data that need no files.
+    """A task, on its own data or on data that need no files.
 
     Args:
-        name: one of `TASKS`.
-        dataset: the dataset. With "auto" it is the paper's, or a built-in one if that is
+        name: one of `TASKS` or `UNSEEN`.
+        dataset: the dataset. With "auto" it is the task's own, or a built-in one if that is
             missing and no folder is named.
         folder: where the data are, by default the folder that the variable UNF_DATA names.
         options: fields of the task; `dtype` is by default bfloat16 on accelerators.
@@ -124,9 +142,10 @@ def make_task(
         ValueError: if there is no such task or option.
         DataError: if the data are missing or damaged.
     """
-    if name not in TASKS:
-        raise ValueError(f"unknown task {name!r}; expected one of {list(TASKS)}")
-    kind: Any = TASKS[name]
+    every = TASKS | UNSEEN
+    if name not in every:
+        raise ValueError(f"unknown task {name!r}; expected one of {list(every)}")
+    kind: Any = every[name]
     known = {field.name for field in dataclasses.fields(kind)}
     for option in options:
         if option not in known:
@@ -146,5 +165,5 @@ def make_task(
         if dataset != "auto" or folder or os.environ.get("UNF_DATA"):
             raise
         built_in = "digits" if issubclass(kind, ImageTask) else "python-docs"
-        about = f"data: {built_in}, which needs no files, in place of the paper's ({error})"
+        about = f"data: {built_in}, which needs no files, in place of the task's own ({error})"
         return make(dataset=built_in), about
