@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from html import escape
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -22,7 +23,7 @@ from jaxtyping import Float
 
 from ..zoo import Zoo, ZooError
 from ._scores import standard_error, summary
-from .lopt import Comparison
+from .lopt import GRIDS, Comparison
 from .lopt._evaluate import TITLES, part_ends, title
 from .predict import METHODS, Report
 from .tasks._addition import as_text
@@ -48,9 +49,13 @@ _STYLE = {
 COLORS = {
     "deepset": PALETTE[0], "statnn": PALETTE[1], "nfn": PALETTE[1], "unf": PALETTE[2],
     "unf-plus": PALETTE[3], "sgdm": PALETTE[3], "adam": PALETTE[4], "sgdm-tuned": PALETTE[5],
+    "adam-default": PALETTE[6], "unf-any": PALETTE[2], "deepset-any": PALETTE[0],
 }  # fmt: skip
 """The color of each predictor and each optimizer, by name."""
-_TASKS = {"mlp": "MLP", "cnn": "CNN", "rnn": "RNN", "transformer": "Transformer"}
+_TASKS = {
+    "mlp": "MLP", "cnn": "CNN", "rnn": "RNN", "transformer": "Transformer", "deep-mlp": "deep MLP",
+    "resnet": "ResNet", "lstm": "LSTM", "gru": "GRU", "vit": "ViT", "gpt": "GPT",
+}  # fmt: skip
 
 
 class Panel(NamedTuple):
@@ -325,7 +330,7 @@ def optimizer_panels(comparison: Comparison) -> list[Panel]:
 
 
 def optimizer_curves(comparisons: Sequence[Comparison]) -> Figure:
-    """The paper's figure 2: training loss with each optimizer, with a panel for each task."""
+    """Training loss with each optimizer, with a panel for each task, as in the paper's figure 2."""
     panels = []
     for one in comparisons:
         name = f"{_TASKS.get(one.task, one.task)} on {one.dataset}"
@@ -369,12 +374,14 @@ def _draw_losses(axis: Axes, comparison: Comparison, part: str) -> None:
     ends = part_ends(comparison.horizon)
     steps, means = (ends + np.append(0, ends[:-1])) / 2, []
     order = [*TITLES, *comparison.curves]
-    for i, name in enumerate(sorted(comparison.curves, key=order.index)):
+    taken = {COLORS.get(name) for name in comparison.curves}
+    free = cycle([color for color in PALETTE if color not in taken] or PALETTE)
+    for name in sorted(comparison.curves, key=order.index):
         losses = _finite(getattr(comparison.curves[name], part))
         smooth = np.array([_smoothed(row, 5) for row in losses])
         mean, errors = np.nanmean(smooth, 0), [standard_error(x[x == x]) for x in smooth.T]
-        color = COLORS.get(name, PALETTE[i % len(PALETTE)])
-        dashes = "--" if name in ("adam", "sgdm-tuned") else "-"
+        color = COLORS.get(name) or next(free)
+        dashes = "--" if name in GRIDS else "-"
         axis.plot(steps, mean, dashes, color=color, label=_text(title(name)))
         axis.fill_between(steps, mean - errors, mean + errors, color=color, alpha=0.2, lw=0)
         means.append(np.nanmean(losses, axis=0))

@@ -120,6 +120,10 @@ class InnerTraining(Problem):
     task: Task = eqx.field(static=True)
     reparametrize: float = eqx.field(static=True, default=0.0)
 
+    def prepare(self, theta: Theta) -> Theta:
+        """θ on the task's weight space, with coefficients gathered from tables if they are tied."""
+        return theta.on(self.task.space)
+
     def init(self, theta: Theta, *, key: PRNGKeyArray) -> PyTree:
         """A new network, the optimizer's state, and the factors if there are any."""
         if not self.reparametrize:

@@ -69,8 +69,8 @@ def test_info_on_damaged_files(folder, capsys):
 
 def test_mistakes(tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
-        run("prepare", "mnist", "--data", tmp_path, "--out", tmp_path)
-    assert "invalid choice 'mnist'" in capsys.readouterr().err
+        run("prepare", "svhn", "--data", tmp_path, "--out", tmp_path)
+    assert "invalid choice 'svhn'" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         run("prepare", "lm1b", "--data", tmp_path)
     assert "--out" in capsys.readouterr().err

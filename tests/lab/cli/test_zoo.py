@@ -76,9 +76,9 @@ def test_predict(zoo, tmp_path, capsys):
 
 
 def test_unknown_datasets_are_refused(capsys, tmp_path):
-    words = ["zoo", "build", "small-cnn", "--dataset", "mnist", "--models", "2", "--out"]
+    words = ["zoo", "build", "small-cnn", "--dataset", "svhn", "--models", "2", "--out"]
     assert main([*words, str(tmp_path / "x")]) == 1
-    assert "unknown dataset 'mnist'" in capsys.readouterr().err
+    assert "unknown dataset 'svhn'" in capsys.readouterr().err
 
 
 def test_building_twice_is_refused(zoo, capsys):

@@ -13,6 +13,7 @@ def official(tmp_path):
     """A folder with official files of everything."""
     folder = tmp_path / "official"
     write_fashion(folder)
+    write_fashion(folder / "mnist")
     write_cifar(folder)
     write_lm1b(folder / "lm1b")
     return folder
@@ -20,7 +21,11 @@ def official(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "file"),
-    [("cifar10", "cifar10_16x16.npz"), ("fashion-mnist", "fashion_mnist_8x8.npz")],
+    [
+        ("cifar10", "cifar10_16x16.npz"),
+        ("fashion-mnist", "fashion_mnist_8x8.npz"),
+        ("mnist", "mnist_28x28.npz"),
+    ],
 )
 def test_images(official, tmp_path, name, file):
     path = prepare(name, official, tmp_path / "new" / "out")
@@ -110,8 +115,8 @@ def test_every_byte_matters(official, tmp_path):
 
 
 def test_mistakes(official, tmp_path):
-    with pytest.raises(DataError, match="unknown dataset 'mnist'; expected one of"):
-        prepare("mnist", official, tmp_path)
+    with pytest.raises(DataError, match="unknown dataset 'svhn'; expected one of"):
+        prepare("svhn", official, tmp_path)
     with pytest.raises(DataError, match="digits are part of a package"):
         prepare("digits", official, tmp_path)
     with pytest.raises(MissingDataError, match=r"expected the official files \(the folder cifar"):
@@ -127,11 +132,13 @@ def test_catalogue(official):
     (official / "lm1b" / "train.txt").unlink()
     entries = {entry.name: entry for entry in catalogue(official)}
     assert list(entries) == [
-        "cifar10", "fashion-mnist", "digits", "lm1b bytes", "lm1b subwords", "python-docs bytes"
+        "cifar10", "fashion-mnist", "mnist", "digits", "lm1b bytes", "lm1b subwords",
+        "python-docs bytes",
     ]  # fmt: skip
     assert entries["cifar10"].status == "damaged" and "cannot read" in entries["cifar10"].note
     assert entries["fashion-mnist"].path == official / "train-images-idx3-ubyte"
     assert entries["fashion-mnist"].note == "4 train and 3 test images of 8×8×1, 7 classes"
+    assert entries["mnist"].note == "4 train and 3 test images of 28×28×1, 7 classes"
     assert entries["lm1b bytes"].status == "missing"
     assert entries["lm1b subwords"].path == official / "lm1b_bpe260.npz"
     assert entries["lm1b subwords"].note.endswith("(uint16), vocabulary 260")

@@ -82,6 +82,22 @@ def test_fashion(tmp_path, folder, compress):
     assert images.train_y.dtype == np.int32
 
 
+@pytest.mark.parametrize("folder", ["mnist", "MNIST/raw"])
+def test_mnist_keeps_its_size(tmp_path, folder):
+    write_fashion(tmp_path / folder)  # the same names and shapes
+    images = load_images("mnist", tmp_path)
+    np.testing.assert_array_equal(images.train_x[..., 0], IMAGES[:4])
+    np.testing.assert_array_equal(images.test_x[..., 0], IMAGES[4:])
+    assert images.train_y.tolist() == [0, 1, 2, 3]
+
+
+def test_mnist_and_fashion_are_not_confused(tmp_path):
+    """Their official files have the same names; those that lie in the folder are Fashion-MNIST."""
+    write_fashion(tmp_path)
+    with pytest.raises(MissingDataError, match=r"mnist is not in .*\.gz, in mnist or MNIST/raw"):
+        load_images("mnist", tmp_path)
+
+
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
@@ -148,5 +164,5 @@ def test_missing_data_names_what_to_do(tmp_path):
     (tmp_path / "cifar-10-binary.tar.gz").touch()
     with pytest.raises(MissingDataError, match=r"extracted from cifar-10-binary.tar.gz"):
         load_images("cifar10", tmp_path)
-    with pytest.raises(DataError, match="unknown dataset 'mnist'"):
-        load_images("mnist")
+    with pytest.raises(DataError, match="unknown dataset 'svhn'"):
+        load_images("svhn")

@@ -7,9 +7,10 @@ import optax
 import pytest
 
 from unf.lab.lopt import GRIDS, evaluate, tune
-from unf.lab.lopt._evaluate import at_edge, part_ends
+from unf.lab.lopt._evaluate import at_edge, fit_to, part_ends
 from unf.lab.tasks import MLPTask
 from unf.optim import init_theta, learned_optimizer
+from unf.spec import SpecError
 
 TASK = MLPTask(dataset="digits", hidden=(4,), batch_size=8)
 THETA = init_theta("sgdm", key=jax.random.key(0), alpha=0.05)
@@ -31,12 +32,27 @@ def test_tuning_finds_the_best_of_the_grid(monkeypatch):
     grid = {"learning_rate": np.array([1e-9, 1e-2, 1e9], np.float32)}
     monkeypatch.setitem(GRIDS, "adam", (GRIDS["adam"][0], grid))
     assert tune(TASK, TASK.data(), "adam", horizon=40) == {"learning_rate": np.float32(1e-2)}
-    assert at_edge("adam", {"learning_rate": 1e-2}) == []
-    assert at_edge("adam", {"learning_rate": 1e9}) == ["learning_rate"]
+    assert at_edge(GRIDS["adam"], {"learning_rate": 1e-2}) == []
+    assert at_edge(GRIDS["adam"], {"learning_rate": 1e9}) == ["learning_rate"]
     grid = {"learning_rate": np.array([np.nan], np.float32)}
     monkeypatch.setitem(GRIDS, "adam", (GRIDS["adam"][0], grid))
     with pytest.raises(ValueError, match="adam: training diverges at every point"):
         tune(TASK, TASK.data(), "adam", horizon=4)
+
+
+def test_adams_default_is_not_tuned(monkeypatch):
+    monkeypatch.setattr("unf.lab.lopt._evaluate._grid_curves", None)
+    chosen = tune(TASK, TASK.data(), "adam-default", horizon=40)
+    assert chosen == {"learning_rate": pytest.approx(1e-3)}
+    assert at_edge(GRIDS["adam-default"], chosen) == []
+
+
+def test_an_optimizer_of_another_network_does_not_fit():
+    assert fit_to(THETA, TASK) is THETA
+    other = MLPTask(dataset="digits", hidden=(5,)).space.relax()
+    theta = init_theta("unf", other, key=jax.random.key(0))
+    with pytest.raises(SpecError, match="the optimizer was made for another weight space"):
+        fit_to(theta, TASK)
 
 
 @pytest.mark.parametrize("horizon", [7, 100, 150, 199])

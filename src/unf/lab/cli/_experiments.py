@@ -11,7 +11,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from ..._progress import say
-from .. import demo, figure2, report, table1, table2
+from .. import demo, figure2, generalize, report, table1, table2
 from ._command import Command, CommandError, Data, File, Folder, Job, print_json
 
 
@@ -131,6 +131,50 @@ class Figure2(Job):
             print_json([json.loads(one.to_json()) for one in result.comparisons])
         else:
             print(result)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generalize(Job):
+    """Train seven networks that learned optimizers never saw, with them, with Adam and with SGD.
+
+    An OPTIMIZER is the folder of a meta-training, a file, or the name of a shipped optimizer, and
+    works on every network. Adam runs at 1e-3, and Adam and SGD with the best options of a grid.
+
+    Examples:
+        unf reproduce generalize --data DIR           (for a GPU)
+        unf reproduce generalize out/any/unf out/any/deepset --tasks vit,gpt --data DIR
+        unf reproduce generalize deepset-mlp-fashion-mnist --small    (two CPU cores, a minute)
+    """
+
+    # Learned optimizers to compare.
+    optimizers: Annotated[Positional[tuple[str, ...]], arg(metavar="OPTIMIZER")] = (
+        generalize.OPTIMIZERS
+    )
+    small: bool = False  # A small version, for CPUs.
+    out: Folder = None  # For results; out/generalize by default.
+    seeds: int = 5  # Networks trained with each optimizer.
+    tasks: tuple[str, ...] = tuple(generalize.UNSEEN)  # Which networks.
+    # Folder with datasets; the variable UNF_DATA by default, else built-in datasets.
+    data: Data = None
+
+    @property
+    def results(self) -> Path:
+        """The folder of the comparisons."""
+        return self.out or Path("out") / ("generalize-small" if self.small else "generalize")
+
+    def run(self) -> None:
+        """Evaluate on what has no result yet, draw, print the tables."""
+        result = generalize.run(
+            self.results,
+            self.optimizers,
+            tasks=self.tasks,
+            setting=generalize.SMALL if self.small else generalize.FULL,
+            seeds=self.seeds,
+            folder=self.data and str(self.data),
+            announce=say,
+            show_progress=not self.quiet,
+        )
+        print(result.to_json() if self.json else f"{result}\n\neverything is in {self.results}")
 
 
 def _steps(text: str, tasks: tuple[str, ...]) -> dict[str, int]:

@@ -18,6 +18,7 @@ from ...meta import Task
 from ...optim import Theta, learned_optimizer, load, origin
 from ...optim._theta import KINDS
 from ..lopt import GRIDS, MetaTraining, compare, evaluate, first_theta, meta_train
+from ..lopt._evaluate import TUNED
 from ..lopt._job import OPTIMIZER, Pace, Row
 from ..lopt._options import MIXTURES, SMALL, TASKS, make_task, parse_tasks, spell_task
 from ._command import CommandError, Data, File, Folder, Job, one_of, print_json
@@ -220,7 +221,8 @@ class Eval(TaskJob):
     optimizers: Annotated[Positional[tuple[str, ...]], arg(metavar="OPTIMIZER")] = ()
     seeds: int = 5  # How many networks to train with each optimizer.
     horizon: int = 0  # Steps of training; 0: the paper's.
-    baselines: tuple[str, ...] = tuple(GRIDS)  # Tuned on a grid; none: leave them out.
+    # Hand-designed ones: adam and sgdm-tuned, by grid, or adam-default; none: leave them out.
+    baselines: tuple[str, ...] = TUNED
     out: File = None  # The comparison; out/TASK.json by default.
 
     @property

@@ -46,6 +46,7 @@ COMMANDS: dict[str, Any] = {
     "reproduce table1": _experiments.Table1,
     "reproduce table2": _experiments.Table2,
     "reproduce figure2": _experiments.Figure2,
+    "reproduce generalize": _experiments.Generalize,
     "report": _experiments.Report,
     "doctor": _installation.Doctor,
 }
@@ -68,7 +69,7 @@ A recipe of your own, a subclass of unf.lab.zoos.Recipe, is named by its module 
 unf zoo build my_module:MyRecipe --help""",
     "predict": "Predict how well networks work from their weights.",
     "lopt": "Meta-train and evaluate learned optimizers.",
-    "reproduce": "Run the paper's experiments from scratch.",
+    "reproduce": "Run the paper's experiments, and compare optimizers on unseen networks.",
 }
 
 

@@ -49,7 +49,7 @@ def _entry(name: str, folder: Folder, subwords: int | None) -> Entry:
     try:
         if subwords is None:
             path = find_images(name, folder)
-            x, y, test_x, test_y = read_images(path)
+            x, y, test_x, test_y = read_images(name, path)
             shape, classes = "×".join(map(str, x.shape[1:])), len({*y.tolist(), *test_y.tolist()})
             note = f"{len(x):,} train and {len(test_x):,} test images of {shape}, {classes} classes"
         else:
@@ -89,6 +89,6 @@ def prepare(
         files = DATASETS[name]
         if files is None:
             raise DataError(f"{name} are part of a package: there is nothing to prepare")
-        file, arrays = files.prepared, read_images(source)._asdict()
+        file, arrays = files.prepared, read_images(name, source)._asdict()
     write_prepared(Path(out) / file, arrays)
     return Path(out) / file

@@ -18,9 +18,21 @@ from ._files import (
 )
 
 _IDX = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
-_IDX_FOLDERS = ("", "fashion-mnist/", "FashionMNIST/raw/")
 _CIFAR = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
 _MAX_CLASSES = 256
+
+
+def _idx_files(prepared: str, *folders: str) -> Files:
+    """Four IDX files, plain or compressed, in one of several folders."""
+    named = " or ".join(folder.strip("/") for folder in folders if folder)
+    return Files(
+        prepared,
+        tuple(f"{folder}{_IDX[0]}-ubyte{end}" for folder in folders for end in ("", ".gz")),
+        f"{', '.join(f'{file}-ubyte' for file in _IDX)}, all plain or all .gz, "
+        f"{'there or ' if '' in folders else ''}in {named}",
+        "digits",
+    )
+
 
 DATASETS: dict[str, Files | None] = {
     "cifar10": Files(
@@ -29,16 +41,13 @@ DATASETS: dict[str, Files | None] = {
         "the folder cifar-10-batches-bin, extracted from cifar-10-binary.tar.gz",
         "digits",
     ),
-    "fashion-mnist": Files(
-        "fashion_mnist_8x8.npz",
-        tuple(f"{folder}{_IDX[0]}-ubyte{end}" for folder in _IDX_FOLDERS for end in ("", ".gz")),
-        f"{', '.join(f'{file}-ubyte' for file in _IDX)}, all plain or all .gz, there or in "
-        "fashion-mnist or FashionMNIST/raw",
-        "digits",
-    ),
+    "fashion-mnist": _idx_files("fashion_mnist_8x8.npz", "", "fashion-mnist/", "FashionMNIST/raw/"),
+    "mnist": _idx_files("mnist_28x28.npz", "mnist/", "MNIST/raw/"),
     "digits": None,
 }
 """Names of datasets, and where they are stored; the digits need no file."""
+_SIZES = {"cifar10": 16, "fashion-mnist": 8, "mnist": 28}
+"""The size at which official images are used."""
 
 
 class Images(NamedTuple):
@@ -54,9 +63,10 @@ def load_images(name: str, folder: Folder = None) -> Images:
     """Read a dataset of images.
 
     Args:
-        name: "cifar10", "fashion-mnist" or "digits".
-        folder: where the prepared file is, or the official files, whose images are shrunk; by
-            default the folder that the variable UNF_DATA names.
+        name: "cifar10", "fashion-mnist", "mnist" or "digits".
+        folder: where the prepared file is, or the official files, whose images are shrunk if
+            the dataset is used at a smaller size; by default the folder that the variable
+            UNF_DATA names.
 
     Returns:
         `train_x`, `train_y`, `test_x` and `test_y`: images with 8 bits per value, channels last,
@@ -65,7 +75,7 @@ def load_images(name: str, folder: Folder = None) -> Images:
     Raises:
         DataError: if there is no such dataset, or its files are missing or damaged.
     """
-    return read_images(find_images(name, folder))
+    return read_images(name, find_images(name, folder))
 
 
 def find_images(name: str, folder: Folder = None, *, prepared: bool = True) -> Path | None:
@@ -76,28 +86,28 @@ def find_images(name: str, folder: Folder = None, *, prepared: bool = True) -> P
     return None if files is None else find(name, folder, files, prepared=prepared)
 
 
-def read_images(path: Path | None) -> Images:
-    """The images at a path that `find_images` returned."""
+def read_images(name: str, path: Path | None) -> Images:
+    """The images of a dataset, at the path that `find_images` returned."""
     if path is None:
         return _digits()
     if path.suffix == ".npz":
         x0, y0, x1, y1 = read_prepared(path, Images._fields)
     elif path.name == "cifar-10-batches-bin":
-        *train, (x1, y1) = [_cifar_batch(path / file) for file in _CIFAR]
+        *train, (x1, y1) = [_cifar_batch(path / file, _SIZES[name]) for file in _CIFAR]
         x0, y0 = (np.concatenate(part) for part in zip(*train, strict=True))
     else:
         names = [path.name.replace(_IDX[0], file) for file in _IDX]
         x0, y0, x1, y1 = (read_idx(path.with_name(n), 3 if "idx3" in n else 1) for n in names)
-        x0, x1 = (_shrunk(path, x[:, None], 28, 8) for x in (x0, x1))
+        x0, x1 = (_shrunk(path, x[:, None], 28, _SIZES[name]) for x in (x0, x1))
     return Images(*_checked(path, "train", x0, y0), *_checked(path, "test", x1, y1))
 
 
-def _cifar_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
+def _cifar_batch(path: Path, size: int) -> tuple[np.ndarray, np.ndarray]:
     content = np.frombuffer(read_bytes(path), np.uint8)
     if content.size % 3073:
         raise DataError(f"{path}: {content.size} bytes, expected a multiple of 3073; copy it again")
     records = content.reshape(-1, 3073)  # a label, then 32×32 red, green and blue values
-    return _shrunk(path, records[:, 1:].reshape(-1, 3, 32, 32), 32, 16), records[:, 0]
+    return _shrunk(path, records[:, 1:].reshape(-1, 3, 32, 32), 32, size), records[:, 0]
 
 
 def _shrunk(path: Path, x: np.ndarray, old: int, new: int) -> np.ndarray:

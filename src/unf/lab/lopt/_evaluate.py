@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
 from ..._progress import Progress
 from ...meta import Data, Task
@@ -27,11 +27,14 @@ POINTS = 100
 """Curves are means over at most this many parts of the horizon, equal except for the last."""
 TITLES = {
     "unf": "UNF",
+    "unf-any": "UNF, any network",
     "nfn": "NFN",
     "deepset": "Deep Set",
+    "deepset-any": "Deep Set, any network",
     "sgdm": "SGDM, meta-trained",
     "adam": "Adam, tuned",
     "sgdm-tuned": "SGDM, tuned",
+    "adam-default": "Adam, 1e-3",
 }
 """Optimizers' names in pictures and tables."""
 _HELDOUT_BATCHES = 8
@@ -63,20 +66,26 @@ def _sgdm(options: Mapping[str, Array]) -> optax.GradientTransformation:
     return optax.sgd(options["learning_rate"], momentum=options["momentum"])
 
 
-def _grid(**values: Any) -> dict[str, Float[np.ndarray, " options"]]:
+def make_grid(**values: Any) -> dict[str, Float[np.ndarray, " options"]]:
+    """Every combination of the values, as columns."""
     table = np.meshgrid(*values.values(), indexing="ij")
     columns = [column.reshape(-1).astype(np.float32) for column in table]
     return dict(zip(values, columns, strict=True))
 
 
-GRIDS: dict[str, tuple[Callable, dict[str, Float[np.ndarray, " options"]]]] = {
-    "adam": (_adam, _grid(learning_rate=np.geomspace(1e-4, 1e-1, 13))),
+Grid = tuple[Callable, dict[str, Float[np.ndarray, " options"]]]
+"""What makes a hand-designed optimizer from options, and the options to try."""
+GRIDS: dict[str, Grid] = {
+    "adam": (_adam, make_grid(learning_rate=np.geomspace(1e-4, 1e-1, 13))),
     "sgdm-tuned": (
         _sgdm,
-        _grid(learning_rate=np.geomspace(1e-3, 1, 13), momentum=(0, 0.5, 0.9, 0.95, 0.99)),
+        make_grid(learning_rate=np.geomspace(1e-3, 1, 13), momentum=(0, 0.5, 0.9, 0.95, 0.99)),
     ),
+    "adam-default": (_adam, make_grid(learning_rate=[1e-3])),
 }
-"""Hand-designed optimizers by name: what makes one from options, and the options to try."""
+"""Hand-designed optimizers by name; a grid of one point needs no tuning."""
+TUNED = ("adam", "sgdm-tuned")
+"""The hand-designed optimizers of the paper's figure."""
 
 
 def evaluate(
@@ -96,7 +105,9 @@ def evaluate(
     options = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), options)
     if not len(seeds) or horizon < 1:
         raise ValueError(f"{len(seeds)} seeds and {horizon} steps; expected at least one of each")
-    return _as_curves(_curves(task, data, make, options, _keys(seeds, _EVALUATION), horizon))
+    return _as_curves(
+        _curves(task, data, make, options, _networks(task, seeds, _EVALUATION), horizon)
+    )
 
 
 def part_ends(horizon: int) -> Int[np.ndarray, " parts"]:
@@ -109,37 +120,61 @@ def part_ends(horizon: int) -> Int[np.ndarray, " parts"]:
     return np.minimum(np.arange(each, horizon + each, each), horizon)
 
 
-def tune(task: Task, data: Data, name: str, *, horizon: int, runs: int = 3) -> dict[str, float]:
+def fit_to(theta: Theta, task: Task) -> Theta:
+    """θ for the networks of a task.
+
+    Raises:
+        SpecError: if θ belongs to another weight space.
+    """
+    params = jax.eval_shape(lambda: task.init(key=jax.random.key(0)))
+    jax.eval_shape(learned_optimizer(theta).init, params)
+    return theta
+
+
+def tune(
+    task: Task, data: Data, name: str, *, horizon: int, runs: int = 3, grid: Grid | None = None
+) -> dict[str, float]:
     """The best options of a grid, by training loss over the last tenth of the horizon.
 
     Args:
         task: what to train.
         data: the task's data.
-        name: one of `GRIDS`.
+        name: the optimizer.
         horizon: training steps.
         runs: networks for each point of the grid; `evaluate` trains other ones.
+        grid: by default that of `GRIDS`.
 
     Raises:
         ValueError: if training diverges at every point of the grid.
     """
-    make, grid = GRIDS[name]
-    points = {key: jnp.asarray(values) for key, values in grid.items()}
-    curves = _grid_curves(task, data, make, points, _keys(range(runs), _TUNING), horizon)
+    make, options = grid or GRIDS[name]
+    if len(next(iter(options.values()))) == 1:
+        return {key: float(value) for key, (value,) in options.items()}
+    points = {key: jnp.asarray(values) for key, values in options.items()}
+    curves = _grid_curves(task, data, make, points, _networks(task, range(runs), _TUNING), horizon)
     scores = np.array([_as_curves((x, y)).last.mean() for x, y in zip(*curves, strict=True)])
     if not np.isfinite(scores).any():
-        raise ValueError(f"{name}: training diverges at every point of the grid {grid}")
+        raise ValueError(f"{name}: training diverges at every point of the grid {options}")
     best = int(np.argmin(np.where(np.isfinite(scores), scores, np.inf)))
-    return {key: float(values[best]) for key, values in grid.items()}
+    return {key: float(values[best]) for key, values in options.items()}
 
 
-def at_edge(name: str, options: Mapping[str, float]) -> list[str]:
+def at_edge(grid: Grid, options: Mapping[str, float]) -> list[str]:
     """The options at the smallest or largest value of their grid: better ones may lie beyond."""
-    grid = GRIDS[name][1]
-    return [k for k, x in options.items() if np.isclose(x, [grid[k].min(), grid[k].max()]).any()]
+    ends = {key: (values.min(), values.max()) for key, values in grid[1].items()}
+    return [k for k, x in options.items() if np.ptp(ends[k]) and np.isclose(x, ends[k]).any()]
 
 
-def _keys(seeds: Sequence[int], stream: int) -> Keys:
-    return jnp.stack([jax.random.fold_in(jax.random.key(seed), stream) for seed in seeds])
+def _networks(task: Task, seeds: Sequence[int], stream: int) -> tuple[PyTree, Keys]:
+    """Fresh networks and the keys of their training; compiled once for all optimizers."""
+    keys = jnp.stack([jax.random.fold_in(jax.random.key(seed), stream) for seed in seeds])
+    init_keys, keys = jax.vmap(jax.random.split, out_axes=1)(keys)
+    return _initialized(task, init_keys), keys
+
+
+@eqx.filter_jit
+def _initialized(task: Task, keys: Keys) -> PyTree:
+    return jax.vmap(lambda key: task.init(key=key))(keys)
 
 
 def _as_curves(arrays: tuple[Array, Array]) -> Curves:
@@ -148,17 +183,17 @@ def _as_curves(arrays: tuple[Array, Array]) -> Curves:
 
 @eqx.filter_jit
 def _grid_curves(
-    task: Task, data: Data, make: Callable, options: PyTree, keys: Keys, horizon: int
+    task: Task, data: Data, make: Callable, options: PyTree, networks: PyTree, horizon: int
 ) -> tuple[Array, Array]:
-    """Train one network for each point of a grid and each key."""
-    return jax.vmap(lambda point: _curves(task, data, make, point, keys, horizon))(options)
+    """Train all networks at each point of a grid."""
+    return jax.vmap(lambda point: _curves(task, data, make, point, networks, horizon))(options)
 
 
 @eqx.filter_jit
 def _curves(
-    task: Task, data: Data, make: Callable, options: PyTree, keys: Keys, horizon: int
+    task: Task, data: Data, make: Callable, options: PyTree, networks: PyTree, horizon: int
 ) -> tuple[Array, Array]:
-    """Train one network for each key."""
+    """Train all networks."""
     ends, optimizer = part_ends(horizon), make(options)
     each, rest = int(ends[0]), horizon % int(ends[0])
 
@@ -174,9 +209,7 @@ def _curves(
         )
         return state, (jnp.mean(losses), jnp.mean(heldout))
 
-    def one(key: PRNGKeyArray) -> tuple[Array, Array]:
-        init_key, key = jax.random.split(key)
-        params = task.init(key=init_key)
+    def one(params: PyTree, key: PRNGKeyArray) -> tuple[Array, Array]:
         keys = jax.random.split(key, len(ends))
         state = params, optimizer.init(params)
         state, curves = jax.lax.scan(part, state, keys[: horizon // each])
@@ -185,7 +218,7 @@ def _curves(
         _, last = part(state, keys[-1], rest)
         return jax.tree.map(jnp.append, curves, last)
 
-    return jax.vmap(one)(keys)
+    return jax.vmap(one)(*networks)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -275,36 +308,42 @@ def compare(
     *,
     horizon: int | None = None,
     seeds: Sequence[int] = tuple(range(5)),
-    baselines: Sequence[str] = tuple(GRIDS),
+    baselines: Sequence[str] | Mapping[str, Grid] = TUNED,
+    runs: int = 3,
     notes: Mapping[str, Mapping[str, Any]] | None = None,
     show_progress: bool = True,
 ) -> Comparison:
-    """Train fresh networks with learned optimizers and with tuned hand-designed ones.
+    """Train fresh networks with learned optimizers and with hand-designed ones.
 
     Args:
         task: what to train.
         optimizers: learned optimizers by name.
         horizon: training steps, by default the paper's.
         seeds: one network is trained for each.
-        baselines: hand-designed optimizers, see `GRIDS`.
+        baselines: hand-designed optimizers: names in `GRIDS`, or grids by name.
+        runs: networks for each point of a grid.
         notes: what to show beside learned optimizers.
         show_progress: show the time left on standard error.
     """
-    both = [name for name in baselines if name in optimizers]
+    grids = baselines if isinstance(baselines, Mapping) else {k: GRIDS[k] for k in baselines}
+    both = [name for name in grids if name in optimizers]
     if both:
-        raise ValueError(f"learned optimizers cannot have the names of tuned ones: {both}")
+        raise ValueError(f"learned optimizers cannot have the names of hand-designed ones: {both}")
     steps, data = horizon or task.horizon, task.data()
-    total = len(optimizers) + len(baselines)
-    made: dict[str, tuple[Any, Any]] = {k: (learned_optimizer, x) for k, x in optimizers.items()}
+    total = len(optimizers) + len(grids)
+    made: dict[str, tuple[Any, Any]] = {
+        name: (learned_optimizer, fit_to(theta, task)) for name, theta in optimizers.items()
+    }
     remarks = {name: dict((notes or {}).get(name, {})) for name in optimizers}
     curves = {}
     with Progress(f"evaluation on {task.name}", total, show=show_progress) as progress:
-        for name in (*optimizers, *baselines):
+        for name in (*optimizers, *grids):
             if name not in made:
-                chosen = tune(task, data, name, horizon=steps)
-                edge = ", ".join(at_edge(name, chosen))
+                grid = grids[name]
+                chosen = tune(task, data, name, horizon=steps, runs=runs, grid=grid)
+                edge = ", ".join(at_edge(grid, chosen))
                 remarks[name] = chosen | ({"at the edge of the grid:": edge} if edge else {})
-                made[name] = GRIDS[name][0], chosen
+                made[name] = grid[0], chosen
             curves[name] = evaluate(task, data, *made[name], seeds=seeds, horizon=steps)
             progress.advance(1, title(name))
     dataset = getattr(task, "dataset", "")
@@ -316,9 +355,14 @@ def title(name: str) -> str:
     return TITLES.get(name, name)
 
 
+def survived(losses: Float[np.ndarray, " seeds"]) -> Bool[np.ndarray, " seeds"]:
+    """Which networks did not diverge."""
+    return np.abs(losses) < 1e30
+
+
 def survivors(losses: Float[np.ndarray, " seeds"]) -> Float[np.ndarray, " survivors"]:
     """The losses of networks that did not diverge."""
-    return losses[np.abs(losses) < 1e30]
+    return losses[survived(losses)]
 
 
 def describe_losses(losses: Float[np.ndarray, " seeds"]) -> str:

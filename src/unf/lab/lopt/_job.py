@@ -22,6 +22,8 @@ from ...meta import Estimator, InnerTraining, MeanEstimator, RelativeLoss, Task
 from ...meta._train import MetaState, Metrics, advance, begin, shard
 from ...optim import FORMS, Theta, init_theta, save
 from ...optim._theta import KINDS
+from ...spec import SpecError
+from ...spec._space import check_differs_in_sizes
 from .._folder import claim, described, job_errors, provenance
 from ..tasks._task import check_finite
 from ._options import MetaError, MetaTraining
@@ -61,7 +63,7 @@ def meta_train(
     Args:
         task: what the optimizer learns to train; for "nfn" and "unf", several tasks must have the
             same weight space.
-        kind: "sgdm", "deepset", "nfn" or "unf".
+        kind: "sgdm", "deepset", "nfn", "unf" or "tied".
         out: the folder for results.
         options: the settings of meta-training, by default the paper's.
         seed: the seed of everything random.
@@ -133,17 +135,21 @@ def first_theta(
         MetaError: if the optimizer works on one weight space, and the tasks have several.
     """
     first, *others = _several(task)
-    space = first.space.relax() if kind in ("nfn", "unf") else None
-    for other in others if space else ():
-        if other.space.relax() != space:
+    spaces = (
+        [each.space.relax() for each in (first, *others)] if kind not in ("sgdm", "deepset") else []
+    )
+    for other, space in zip(others, spaces[1:], strict=False) if kind in ("nfn", "unf") else ():
+        try:
+            check_differs_in_sizes(space, spaces[0])
+        except SpecError as error:
             raise MetaError(
                 f"the tasks {first.name!r} and {other.name!r} have different weight spaces, and an "
-                f"optimizer of kind {kind!r} works on one; choose kind 'deepset', or tasks with "
-                "the same network"
-            )
+                f"optimizer of kind {kind!r} works on one; choose kind 'tied' or 'deepset', or "
+                f"tasks with the same network\n{error}"
+            ) from error
     return init_theta(
         kind,
-        space,
+        spaces if kind == "tied" else spaces[0] if spaces else None,
         key=_keys(seed)[0],
         form=FORMS[options.form],
         head_start=options.head_start,

@@ -13,12 +13,25 @@ import optax
 from ...meta import Estimator, EvolutionStrategies, FullUnroll, Task
 from .._folder import added
 from ..data import MissingDataError
-from ..tasks import AutoencoderTask, CNNTask, ImageTask, MLPTask, RNNTask, TransformerTask
+from ..tasks import (
+    AutoencoderTask,
+    CNNTask,
+    DeepMLPTask,
+    GPTTask,
+    GRUTask,
+    ImageTask,
+    LSTMTask,
+    MLPTask,
+    ResNetTask,
+    RNNTask,
+    TransformerTask,
+    ViTTask,
+)
 
 PAPER = ("mlp", "cnn", "rnn", "transformer")
 """The paper's tasks for learned optimizers (§4.2)."""
 TASKS: dict[str, type[Task]] = {
-    task.name: task for task in (MLPTask, CNNTask, RNNTask, TransformerTask, AutoencoderTask)
+    task.name: task for task in (MLPTask, CNNTask, RNNTask, TransformerTask)
 }
 """Tasks for learned optimizers, by name."""
 MIXTURES = {
@@ -27,7 +40,7 @@ MIXTURES = {
         "mlp",
         "mlp:hidden=16:activation=tanh:batch_size=32",
         "mlp:hidden=64-64:activation=gelu:layer_norm=true:batch_size=64",
-        "autoencoder:hidden=32-8-32:activation=silu:batch_size=64",
+        "mlp:hidden=32-32-32:activation=silu:batch_size=64",
         "cnn:channels=8-16:first_stride=2:batch_size=64",
         "cnn:channels=8-8-8:first_stride=2:activation=gelu:batch_size=32",
         "rnn:embedding=16:hidden=32:activation=tanh:length=8:batch_size=32",
@@ -36,6 +49,11 @@ MIXTURES = {
 }
 """Tasks to meta-train on at once: the paper's, and small ones that differ as much as they can, for
 an optimizer that is to work on any network."""
+UNSEEN: dict[str, type[Task]] = {
+    task.name: task
+    for task in (DeepMLPTask, ResNetTask, LSTMTask, GRUTask, ViTTask, GPTTask, AutoencoderTask)
+}
+"""Tasks to evaluate on, which no learned optimizer is meta-trained on, by name."""
 
 
 class MetaError(ValueError):
@@ -175,12 +193,13 @@ def _parse_value(text: str, kind: Any) -> Any:
 
 def _options_of(name: str) -> dict[str, Any]:
     """The options of a task and their types; where data are is none of them."""
-    if name not in TASKS:
+    every = TASKS | UNSEEN
+    if name not in every:
         raise ValueError(
-            f"unknown task {name!r}; expected one of {list(TASKS)} or a mixture of them, one of "
+            f"unknown task {name!r}; expected one of {list(every)} or a mixture of them, one of "
             f"{list(MIXTURES)}"
         )
-    kind: Any = TASKS[name]
+    kind: Any = every[name]
     hints = get_type_hints(kind)
     return {x.name: hints[x.name] for x in dataclasses.fields(kind) if x.name != "folder"}
 
@@ -209,11 +228,11 @@ def spell_task(task: Task) -> str:
 def make_task(
     name: str, *, dataset: str = "auto", folder: str | None = None, **options: Any
 ) -> tuple[Task, str]:
-    """A task, on its usual data or on data that need no files.
+    """A task, on its own data or on data that need no files.
 
     Args:
-        name: one of `TASKS`.
-        dataset: the dataset. With "auto" it is the task's usual one, or a built-in one if that is
+        name: one of `TASKS` or `UNSEEN`.
+        dataset: the dataset. With "auto" it is the task's own, or a built-in one if that is
             missing and no folder is named.
         folder: where the data are, by default the folder that the variable UNF_DATA names.
         options: fields of the task; `dtype` is by default bfloat16 on accelerators.
@@ -226,7 +245,7 @@ def make_task(
         DataError: if the data are missing or damaged.
     """
     known = _options_of(name)
-    kind: Any = TASKS[name]
+    kind: Any = (TASKS | UNSEEN)[name]
     for option in options:
         if option not in known:
             raise ValueError(_no_option(name, option, known))
@@ -245,5 +264,5 @@ def make_task(
         if dataset != "auto" or folder or os.environ.get("UNF_DATA"):
             raise
         built_in = "digits" if issubclass(kind, ImageTask) else "python-docs"
-        about = f"data: {built_in}, which needs no files, in place of the paper's ({error})"
+        about = f"data: {built_in}, which needs no files, in place of the task's own ({error})"
         return make(dataset=built_in), about

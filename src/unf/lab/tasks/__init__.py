@@ -1,17 +1,26 @@
 """What networks are trained to do: data, a network, its loss."""
 
 from ._addition import Addition
-from ._images import AutoencoderTask, CNNTask, MLPTask
+from ._attention import GPTTask, ViTTask
+from ._images import CNNTask, MLPTask
+from ._recurrent import GRUTask, LSTMTask
 from ._task import ImageTask, TextTask
 from ._text import RNNTask, TransformerTask
+from ._unseen import AutoencoderTask, DeepMLPTask, ResNetTask
 
 __all__ = [
     "Addition",
     "AutoencoderTask",
     "CNNTask",
+    "DeepMLPTask",
+    "GPTTask",
+    "GRUTask",
     "ImageTask",
+    "LSTMTask",
     "MLPTask",
     "RNNTask",
+    "ResNetTask",
     "TextTask",
     "TransformerTask",
+    "ViTTask",
 ]

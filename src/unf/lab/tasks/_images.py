@@ -1,4 +1,4 @@
-"""Small images: the paper's MLP and CNN (appendix B), an autoencoder, and the CNN of a zoo."""
+"""Small images: the paper's MLP and CNN (appendix B), and the CNN of a zoo."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,9 +21,9 @@ from ._task import (
     check_choice,
     check_positive,
     cross_entropy,
+    make_norm,
     make_space,
     mean_of_parts,
-    new_norm,
     normalize,
     scaled,
     truncated_normal,
@@ -58,7 +58,7 @@ class MLPTask(ImageTask):
             params[f"w{i}"] = truncated_normal((m, n), m, key=jax.random.fold_in(key, i))
             params[f"b{i}"] = zeros(n)
         if self.layer_norm:
-            params |= {f"norm{i}": new_norm(n) for i, n in enumerate(self.hidden)}
+            params |= {f"norm{i}": make_norm(n) for i, n in enumerate(self.hidden)}
         return params
 
     def outputs(
@@ -88,25 +88,6 @@ class MLPTask(ImageTask):
             norms = [{"scale": name, "bias": name} for name in names[1:-1]]
             spec |= {f"norm{i}": norm for i, norm in enumerate(norms)}
         return make_space(self, spec)
-
-
-@dataclass(frozen=True)
-class AutoencoderTask(MLPTask):
-    """64→32→8→32→64 with ReLU, which reproduces 8×8 images of Fashion-MNIST."""
-
-    hidden: tuple[int, ...] = (32, 8, 32)
-
-    name: ClassVar[str] = "autoencoder"
-
-    @cached_property
-    def widths(self) -> tuple[int, ...]:
-        """The number of neurons in each layer."""
-        return (prod(self.shape), *self.hidden, prod(self.shape))
-
-    def loss(self, params: PyTree, batch: Labeled) -> Float[Array, ""]:
-        """The mean squared error of a pixel."""
-        pixels = batch.images.reshape(len(batch.images), -1)
-        return jnp.mean(jnp.square(self.outputs(params, batch.images) - pixels))
 
 
 @dataclass(frozen=True)

@@ -93,16 +93,30 @@ def add(x: Array, bias: Array | np.ndarray) -> Array:
     return x + jnp.broadcast_to(bias, x.shape)
 
 
-def normalize(x: Float[Array, "*batch width"], layer: PyTree) -> Float[Array, "*batch width"]:
-    """Layer norm along the last axis, with the layer's `scale` and `bias`."""
-    centered = x - jnp.mean(x, axis=-1, keepdims=True)
-    scaled = centered * jax.lax.rsqrt(jnp.mean(jnp.square(centered), axis=-1, keepdims=True) + 1e-5)
-    return add(scaled * jnp.broadcast_to(layer["scale"], x.shape), layer["bias"])
+def make_dense(source: int, target: int, *, key: PRNGKeyArray) -> dict[str, Array]:
+    """The weights of a linear layer: truncated normal, with zero biases."""
+    return {"w": truncated_normal((source, target), source, key=key), "b": zeros(target)}
 
 
-def new_norm(width: int) -> dict[str, Array]:
-    """The weights of a layer norm: scale 1, bias 0."""
+def make_norm(width: int) -> dict[str, Array]:
+    """The weights of a normalization: scales of 1, shifts of 0."""
     return {"scale": jnp.ones(width, jnp.float32), "bias": zeros(width)}
+
+
+def dense(x: Array, layer: PyTree) -> Array:
+    """A linear layer, xW + b."""
+    return add(x @ layer["w"], layer["b"])
+
+
+def normalize(x: Array, layer: PyTree, axis: int | tuple[int, ...] = -1) -> Array:
+    """Mean 0 and variance 1 along the axes, then a scale and a shift along the last axis.
+
+    Along the last axis it is a layer norm; along all others it is a batch norm, with the
+    statistics of the batch.
+    """
+    x = x - jnp.mean(x, axis, keepdims=True)
+    x = x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis, keepdims=True) + 1e-5)
+    return add(x * jnp.broadcast_to(layer["scale"], x.shape), layer["bias"])
 
 
 def cross_entropy(
@@ -134,7 +148,7 @@ class Labeled(NamedTuple):
 
 @dataclass(frozen=True)
 class ImageTask(Task):
-    """Classifying images. A subclass needs `init` and `loss`."""
+    """Learning from labeled images. A subclass needs `init` and `loss`."""
 
     dataset: str = "fashion-mnist"
     folder: str | None = None

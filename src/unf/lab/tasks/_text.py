@@ -18,8 +18,8 @@ from ._task import (
     add,
     check_choice,
     check_positive,
+    make_norm,
     make_space,
-    new_norm,
     normalize,
     truncated_normal,
     zeros,
@@ -169,7 +169,7 @@ class TransformerTask(TextTask):
         params: dict[str, Any] = {
             "embed": truncated_normal((symbols, d), d, key=next(keys)),
             "output": dense(d, symbols),
-            "norm": new_norm(d),
+            "norm": make_norm(d),
         }
         for i in range(self.num_blocks):
             params[str(i)] = {
@@ -177,8 +177,8 @@ class TransformerTask(TextTask):
                 "attention": dense(m, d),
                 "up": dense(d, m),
                 "down": dense(m, d),
-                "norm1": new_norm(d),
-                "norm2": new_norm(d),
+                "norm1": make_norm(d),
+                "norm2": make_norm(d),
             }
         return params
 

@@ -1,0 +1,295 @@
+"""Learned optimizers on seven networks that they never saw, beside Adam and SGD."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from .._persistence import write_whole
+from ..meta import Task
+from ..optim import Theta, load, origin
+from . import plots
+from ._scores import standard_error
+from .lopt import Comparison, compare
+from .lopt._evaluate import GRIDS, Grid, describe_losses, make_grid, survived, survivors, title
+from .lopt._job import OPTIMIZER
+from .lopt._options import UNSEEN, make_task
+
+OPTIMIZERS = ("unf-any", "deepset-any")
+"""The optimizers that come with the package and work on every network."""
+Rates = Sequence[float] | Float[np.ndarray, " _"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """How large the experiment is.
+
+    Attributes:
+        baselines: hand-designed optimizers, and the options that are tried on each task.
+        runs: networks for each point of a grid.
+        horizon: training steps, where they differ from the task's.
+        options: fields of the tasks, by the task's name.
+    """
+
+    baselines: Mapping[str, Grid]
+    runs: int = 2
+    horizon: int | None = None
+    options: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+
+
+def _baselines(adam: Rates, sgdm: Rates, *momenta: float) -> dict[str, Grid]:
+    return {
+        "adam-default": GRIDS["adam-default"],
+        "adam": (GRIDS["adam"][0], make_grid(learning_rate=adam)),
+        "sgdm-tuned": (GRIDS["sgdm-tuned"][0], make_grid(learning_rate=sgdm, momentum=momenta)),
+    }
+
+
+FULL = Setting(_baselines(np.logspace(-4, -4 / 3, 9), np.logspace(-3, 0, 7), 0.9, 0.99))
+"""For a GPU."""
+_CELL = {"batch_size": 8, "length": 8, "embedding": 8, "hidden": 8}
+_BLOCKS = {"batch_size": 8, "num_blocks": 1, "width": 8, "num_heads": 2, "expand": 2}
+SMALL = Setting(
+    _baselines((1e-3, 1e-2), (0.1,), 0.5, 0.9),
+    runs=1,
+    horizon=50,
+    options={
+        "deep-mlp": {"batch_size": 8, "hidden": (16, 16, 16, 16)},
+        "resnet": {"batch_size": 8, "channels": (4, 8)},
+        "lstm": _CELL,
+        "gru": _CELL,
+        "vit": _BLOCKS,
+        "gpt": {**_BLOCKS, "length": 8},
+        "autoencoder": {"batch_size": 8, "hidden": 16, "code": 4},
+    },
+)
+"""For CPUs: it shows that everything runs, but not which optimizer is better."""
+
+
+class Margin(NamedTuple):
+    """How much lower the loss is with one optimizer than with another.
+
+    The mean over networks and its standard error; both optimizers train the same ones. Infinite
+    if fewer networks diverge with one of them.
+    """
+
+    mean: float
+    error: float
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is within two standard errors."""
+        return abs(self.mean) <= 2 * self.error
+
+    @classmethod
+    def between(
+        cls, ours: Float[np.ndarray, " seeds"], theirs: Float[np.ndarray, " seeds"]
+    ) -> "Margin":
+        """The margin, from the loss of every network with both."""
+        finite, others = survived(ours), survived(theirs)
+        more = int(finite.sum()) - int(others.sum())
+        if more:
+            return cls(np.inf if more > 0 else -np.inf, 0.0)
+        both = finite & others
+        lower = theirs[both] - ours[both]
+        return cls(float(lower.mean()), standard_error(lower)) if len(lower) else cls(0.0, 0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """A comparison for each task."""
+
+    comparisons: list[Comparison]
+
+    @property
+    def names(self) -> list[str]:
+        """The optimizers, learned ones first."""
+        return list(self.comparisons[0].curves)
+
+    def margins(self, ours: str, theirs: str) -> list[Margin]:
+        """How far ahead one optimizer is of another on each task, in the last tenth."""
+        pairs = ((c.curves[ours].last, c.curves[theirs].last) for c in self.comparisons)
+        return [Margin.between(*pair) for pair in pairs]
+
+    def to_json(self) -> str:
+        """Every cell, how often each learned optimizer is ahead, and all curves."""
+        cells, ahead = {}, {}
+        for one in self.comparisons:
+            cells[one.task] = {name: _cell(curves.last) for name, curves in one.curves.items()}
+        for ours, theirs, margins in self._verdicts():
+            ahead.setdefault(ours, {})[theirs] = {
+                "ahead": sum(margin.mean > 0 for margin in margins),
+                "within_two_standard_errors": sum(margin.is_small for margin in margins),
+                "tasks": len(margins),
+            }
+        whole = [json.loads(one.to_json()) for one in self.comparisons]
+        return json.dumps({"cells": cells, "ahead": ahead, "comparisons": whole}, indent=1)
+
+    def __str__(self) -> str:
+        names, first = self.names, self.comparisons[0]
+        lines = [_row("", *map(title, names)), _row(*["---"] * (len(names) + 1))]
+        for one in self.comparisons:
+            cells = {name: describe_losses(curves.last) for name, curves in one.curves.items()}
+            cells[one.ranking[0]] = f"**{cells[one.ranking[0]]}**"
+            lines.append(_row(f"{one.task} on {one.dataset}", *(cells[name] for name in names)))
+        lines.append(
+            f"\nTraining loss over the last tenth, mean ± standard error over {len(first.seeds)} "
+            "networks; the best is bold.\n"
+        )
+        wins: dict[str, dict[str, str]] = {}
+        for ours, theirs, margins in self._verdicts():
+            ahead, small = sum(m.mean > 0 for m in margins), sum(m.is_small for m in margins)
+            within = f", {small} within two standard errors" if small else ""
+            wins.setdefault(ours, {})[theirs] = f"{ahead} of {len(margins)}{within}"
+        lines += [_row("ahead of", *map(title, names)), _row(*["---"] * (len(names) + 1))]
+        lines += [_row(title(n), *(row.get(m, "") for m in names)) for n, row in wins.items()]
+        lines.append("\nThe number of tasks, by mean loss; standard errors are of the difference.")
+        return "\n".join(lines)
+
+    def _verdicts(self) -> list[tuple[str, str, list[Margin]]]:
+        learned = [name for name in self.names if name not in GRIDS]
+        pairs = [(a, b) for a in learned for b in self.names if a != b]
+        return [(a, b, self.margins(a, b)) for a, b in pairs]
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(losses: Float[np.ndarray, " seeds"]) -> dict[str, Any]:
+    kept = survivors(losses)
+    return {
+        "mean": float(kept.mean()) if len(kept) else None,
+        "standard_error": standard_error(kept) if len(kept) > 1 else None,
+        "networks": len(losses),
+        "diverged": len(losses) - len(kept),
+    }
+
+
+def run(
+    out: Path,
+    optimizers: Sequence[str] = OPTIMIZERS,
+    *,
+    tasks: Sequence[str] = tuple(UNSEEN),
+    setting: Setting = FULL,
+    seeds: int = 5,
+    folder: str | None = None,
+    announce: Callable[[str], None] = lambda text: None,
+    show_progress: bool = True,
+) -> Result:
+    """Train fresh networks of every task with every optimizer; what an earlier call did is kept.
+
+    Args:
+        out: the folder for everything; a file for each task appears when it is done.
+        optimizers: folders of meta-trainings, files, or names of shipped optimizers; each must
+            work on every network.
+        tasks: some of the seven.
+        setting: `FULL` or `SMALL`.
+        seeds: networks that are trained with each optimizer.
+        folder: where the data are, by default the folder that the variable UNF_DATA names.
+        announce: is called with a line about each task's data.
+        show_progress: show the time left on standard error.
+
+    Raises:
+        ValueError: if an optimizer is missing or belongs to one weight space, or there is no such
+            task.
+        DataError: if the data are missing or damaged.
+    """
+    unknown = [name for name in tasks if name not in UNSEEN]
+    if unknown or not tasks:
+        raise ValueError(f"unknown tasks {unknown}; expected some of {list(UNSEEN)}")
+    if seeds < 1:
+        raise ValueError(f"seeds is {seeds}; expected at least 1")
+    learned = [_Learned.read(name, path) for name, path in _named(optimizers).items()]
+    made = [make_task(t, folder=folder, **setting.options.get(t, {})) for t in tasks]
+    comparisons = []
+    for task, about in made:
+        announce(f"{task.name}: {about}")
+        comparisons.append(_compare(task, learned, setting, range(seeds), out, show_progress))
+    plots.save(plots.optimizer_curves(comparisons), out / "generalize.png")
+    result = Result(comparisons)
+    write_whole(out / "generalize.json", result.to_json())
+    each = "\n\n".join(f"## {one.task}\n\n{one}" for one in comparisons)
+    write_whole(out / "generalize.md", f"{result}\n\n{each}\n")
+    return result
+
+
+class _Learned(NamedTuple):
+    name: str
+    theta: Theta
+    digest: str
+    notes: dict[str, Any]
+
+    @classmethod
+    def read(cls, name: str, path: str | Path) -> "_Learned":
+        theta, steps = load(path), origin(path).get("trained_steps")
+        if theta.space is not None:
+            raise ValueError(
+                f"{path}: this {theta.kind!r} optimizer belongs to the weight space that it was "
+                "meta-trained on; expected optimizers that work on every network, such as those "
+                "of the kind 'deepset'"
+            )
+        whole = b"".join(np.asarray(x).tobytes() for x in jax.tree.leaves(theta))
+        digest = hashlib.sha256(f"{theta.kind} {theta.form}".encode() + whole).hexdigest()
+        return cls(name, theta, digest, {} if steps is None else {"meta-steps": steps})
+
+
+def _named(optimizers: Sequence[str]) -> dict[str, str | Path]:
+    """Paths by the shortest ends that tell them apart.
+
+    >>> list(_named(["out/unf/seed-0", "out/deepset/seed-0/optimizer.safetensors"]))
+    ['unf/seed-0', 'deepset/seed-0']
+    """
+    found = [Path(name) / OPTIMIZER if Path(name).is_dir() else Path(name) for name in optimizers]
+    ends = [
+        (path.parent if path.name == OPTIMIZER else path.with_suffix("")).parts for path in found
+    ]
+    for count in range(1, 1 + max(map(len, ends), default=0)):
+        names = ["/".join(parts[-count:]) for parts in ends]
+        if len(set(names)) == len(names):
+            return dict(zip(names, found, strict=True))
+    raise ValueError(f"optimizers is {list(optimizers)}; expected at least one, and none twice")
+
+
+def _compare(
+    task: Task, learned: list[_Learned], setting: Setting, seeds: range, out: Path, progress: bool
+) -> Comparison:
+    """The comparison on a task: the one in the folder, if it is of the same job, or a new one."""
+    fields = {key: x for key, x in dataclasses.asdict(task).items() if key != "folder"}
+    job = {
+        "task": fields,
+        "horizon": setting.horizon or task.horizon,
+        "optimizers": {one.name: one.digest for one in learned},
+        "grids": {
+            name: {key: values.tolist() for key, values in options.items()}
+            for name, (_, options) in setting.baselines.items()
+        },
+        "runs": setting.runs,
+        "seeds": list(seeds),
+    }
+    job, file = json.loads(json.dumps(job)), out / f"{task.name}.json"
+    try:
+        text = file.read_text()
+        if json.loads(text)["job"] == job:
+            return Comparison.from_json(text)
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # there is none, or it is damaged
+    comparison = compare(
+        task,
+        {one.name: one.theta for one in learned},
+        horizon=setting.horizon,
+        seeds=seeds,
+        baselines=setting.baselines,
+        runs=setting.runs,
+        notes={one.name: one.notes for one in learned},
+        show_progress=progress,
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    write_whole(file, json.dumps(json.loads(comparison.to_json()) | {"job": job}))
+    return comparison
