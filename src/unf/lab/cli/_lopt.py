@@ -19,6 +19,7 @@ from ...optim import Theta, learned_optimizer, load, origin
 from ...optim._theta import KINDS
 from ..lopt import GRIDS, MetaTraining, compare, evaluate, first_theta, meta_train
 from ..lopt._evaluate import TUNED
+from ..lopt._evaluate import fit_to
 from ..lopt._job import OPTIMIZER, Pace, Row
 from ..lopt._options import MIXTURES, SMALL, TASKS, make_task, parse_tasks, spell_task
 from ._command import CommandError, Data, File, Folder, Job, one_of, print_json
@@ -182,7 +183,7 @@ class Train(TaskJob):
                 row: dict[str, Any] = {"task": spell_task(task), "horizon": steps}
                 for name, x in (("loss_before", start), ("loss_after", theta)):
                     fresh = {"seeds": range(5), "horizon": steps}
-                    curves = evaluate(task, data, learned_optimizer, x, **fresh)
+                    curves = evaluate(task, data, learned_optimizer, fit_to(x, task), **fresh)
                     row[name] = float(curves.last.mean())
                     progress.advance()
                 rows.append(row)

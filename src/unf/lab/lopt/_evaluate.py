@@ -126,9 +126,7 @@ def fit_to(theta: Theta, task: Task) -> Theta:
     Raises:
         SpecError: if θ belongs to another weight space.
     """
-    params = jax.eval_shape(lambda: task.init(key=jax.random.key(0)))
-    jax.eval_shape(learned_optimizer(theta).init, params)
-    return theta
+    return theta.on(task.space)
 
 
 def tune(
