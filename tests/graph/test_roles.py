@@ -331,6 +331,15 @@ def test_unknown_operations_leave_positions():
     assert roles_of(fn, {"w": f32(2, 4)}, X) == {"w": "in out"}
 
 
+def test_reshapes_that_mix_axes_or_leave_nothing_keep_positions():
+    def fn(p, x):
+        mixed = p["a"].reshape(4, 3)
+        return x @ jnp.concatenate([p["w"], mixed, p["v"][:0].reshape(4, 0)], 1)
+
+    shapes = {"a": f32(6, 2), "v": f32(2, 2), "w": f32(4, 5)}
+    assert roles_of(fn, shapes, X)["a"] == roles_of(fn, shapes, X)["w"] == "in out"
+
+
 @pytest.mark.parametrize("name", ["matrix", "convolution", "looked up", "learned state", "patches"])
 def test_a_training_step_has_the_roles_of_its_forward_pass(name):
     fn, shapes, x, expected = CASES[name]

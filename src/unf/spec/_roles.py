@@ -1,8 +1,12 @@
 """Roles of axes: how an array meets activations, whatever the order in which it is stored."""
 
+from collections.abc import Mapping
 from typing import Any
 
+from jaxtyping import PyTree
+
 from ._errors import SpecError, shown
+from ._tree import flatten_params, is_under
 
 ROLES = {
     "in": "contracted with activations",
@@ -26,6 +30,20 @@ def roles_by_position(rank: int) -> LeafRoles:
     (('shift',), ('window', 'window', 'in', 'out'))
     """
     return ("shift",) * rank if rank < 2 else (*["window"] * (rank - 2), "in", "out")
+
+
+def roles_by_pattern(patterns: Mapping[str, str], params: PyTree) -> PyTree:
+    """Roles of the leaves whose paths match a pattern; the others have those of JAX's order.
+
+    >>> import jax
+    >>> params = {"embed": jax.ShapeDtypeStruct((9, 4), "float32")}
+    >>> roles_by_pattern({"emb*": "index out"}, params), roles_by_pattern({}, params)
+    ({'embed': 'index out'}, {'embed': ('in', 'out')})
+    """
+    leaves, treedef = flatten_params(params)
+    found = [[patterns[p] for p in patterns if is_under(path, p)] for path, _ in leaves]
+    pairs = zip(found, leaves, strict=True)
+    return treedef.unflatten([x[0] if x else roles_by_position(len(s)) for x, (_, s) in pairs])
 
 
 def parse_roles(written: Any, rank: int, path: str) -> LeafRoles:

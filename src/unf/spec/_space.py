@@ -373,7 +373,7 @@ class WeightSpace:
         return self.from_leaves(self.treedef, leaves, known, self.notes, self._roles)
 
     def explain(self, path: str | None = None) -> str:
-        """Why each axis of one leaf, or of all, permutes or is fixed.
+        """The role of each axis of one leaf, or of all, and why it permutes or is fixed.
 
         Raises:
             SpecError: if the space was not found by `unf.infer`, or has no leaf at `path`.
@@ -391,7 +391,7 @@ class WeightSpace:
         lines = []
         for leaf in chosen:
             lines.append(f"{leaf.path}  {leaf}")
-            lines.extend(f"  {line}" for line in self.notes.explain(leaf))
+            lines.extend(f"  {line}" for line in self.notes.explain(leaf, self.roles[leaf.path]))
         lines.extend(f"{name}  left out: {self.notes.left_out[name]}" for name in left_out)
         return "\n".join(lines)
 

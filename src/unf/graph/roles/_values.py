@@ -134,8 +134,8 @@ def resized(roles: Roles, shape: Shape) -> Roles:
 
 def inserted(roles: Roles, shape: Shape, axes: Sequence[int]) -> Roles:
     """The roles of an array some of whose axes were dropped, given those of the others."""
-    kept = iter(roles)
-    return tuple(((n, None),) if i in axes else next(kept) for i, n in enumerate(shape))
+    kept, dropped = iter(roles), {axis % len(shape) for axis in axes}
+    return tuple(((n, None),) if i in dropped else next(kept) for i, n in enumerate(shape))
 
 
 def regrouped(roles: Roles, shape: Shape) -> Roles:
@@ -146,9 +146,9 @@ def regrouped(roles: Roles, shape: Shape) -> Roles:
         axis: list[tuple[int, str | None]] = []
         rest = size
         while rest > 1:
-            have, role = factors.pop(0)
+            have, role = factors.pop(0) if factors else (1, None)
             taken = min(have, rest)
-            if have % taken or rest % taken:
+            if taken == 1 or have % taken or rest % taken:
                 return uniform(shape, None)
             if have > taken:
                 factors.insert(0, (have // taken, role))

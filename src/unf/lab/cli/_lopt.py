@@ -18,8 +18,7 @@ from ...meta import Task
 from ...optim import Theta, learned_optimizer, load, origin
 from ...optim._theta import KINDS
 from ..lopt import GRIDS, MetaTraining, compare, evaluate, first_theta, meta_train
-from ..lopt._evaluate import TUNED
-from ..lopt._evaluate import fit_to
+from ..lopt._evaluate import TUNED, fit_to
 from ..lopt._job import OPTIMIZER, Pace, Row
 from ..lopt._options import MIXTURES, SMALL, TASKS, make_task, parse_tasks, spell_task
 from ._command import CommandError, Data, File, Folder, Job, one_of, print_json

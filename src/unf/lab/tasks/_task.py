@@ -14,8 +14,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ...meta import Data, Task
 from ...spec import WeightSpace
-from ...spec._roles import roles_by_position
-from ...spec._tree import flatten_params, is_under
+from ...spec._roles import roles_by_pattern
 from .._folder import added
 from ..data import DataError, load_images, load_text
 from ..data._images import Images
@@ -67,15 +66,8 @@ def make_space(
         **sizes: sizes of names that the arrays' shapes do not determine.
     """
     params = jax.eval_shape(lambda: task.init(key=jax.random.key(0)))
-    if roles is None:
-        return WeightSpace.from_spec(spec, params, sizes=sizes)
-    leaves, treedef = flatten_params(params)
-    given = [
-        next((r for pattern, r in roles.items() if is_under(path, pattern)), None)
-        or roles_by_position(len(shape))
-        for path, shape in leaves
-    ]
-    return WeightSpace.from_spec(spec, params, sizes=sizes, roles=treedef.unflatten(given))
+    given = None if roles is None else roles_by_pattern(roles, params)
+    return WeightSpace.from_spec(spec, params, sizes=sizes, roles=given)
 
 
 def truncated_normal(shape: tuple[int, ...], fan_in: int, *, key: PRNGKeyArray) -> Array:
