@@ -29,6 +29,7 @@ WEIGHT_FEATURES = 2 + len(DECAYS)
 FEATURES = WEIGHT_FEATURES + len(TIME_SCALES)
 """Channels that f reads: weight, gradient, six momenta, eleven features of time."""
 _TINY = 1e-20
+_LEAST_UNIT = 0.05
 
 
 @dataclass(frozen=True)
@@ -42,16 +43,22 @@ class Form:
             "clip-rms": values are clipped to [−1, 1] first (the code).
         time: the features of the step t, at the scales s = 1, 3, 10, …, 100000. "sine": sin(t/s)
             (the text says sinusoidal), or "tanh": tanh(t/s − 1) (the code).
+        step: what an update is measured in. "raw": α (m + β f) is subtracted from the weights (the
+            paper). "relative": for each tensor, α max(|W|, 0.05) (m/|g| + β f), where |·| is the
+            root mean square of its entries, so that neither the scale of the weights nor that of
+            the loss matters.
     """
 
     momentum: str = "sum"
     normalize: str = "none"
     time: str = "sine"
+    step: str = "raw"
 
     CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {
         "momentum": ("sum", "mean"),
         "normalize": ("none", "rms", "clip-rms"),
         "time": ("sine", "tanh"),
+        "step": ("raw", "relative"),
     }
 
     def __post_init__(self):
@@ -74,6 +81,14 @@ class Form:
         inverse = 1 / jnp.sqrt(square + _TINY)  # all zeros stay zeros
         return features * jnp.broadcast_to(inverse, features.shape)
 
+    def measured(self, momentum: Array, gradient: Array) -> Array:
+        """The momentum of one tensor, in the unit of its update."""
+        return momentum if self.step == "raw" else momentum / (root_mean_square(gradient) + _TINY)
+
+    def unit(self, weights: Array) -> Array | float:
+        """What the update of one tensor is measured in."""
+        return 1.0 if self.step == "raw" else jnp.maximum(root_mean_square(weights), _LEAST_UNIT)
+
     def time_features(self, step: Int[Array, ""], dtype: jnp.dtype) -> Float[Array, "11"]:
         """Encode the step."""
         times = step.astype(dtype) / jnp.asarray(np.array(TIME_SCALES), dtype)
@@ -83,8 +98,15 @@ class Form:
 PAPER = Form()
 CODE = Form(momentum="mean", normalize="clip-rms", time="tanh")
 NORMALIZED = Form(normalize="rms", time="tanh")
-FORMS = {"paper": PAPER, "code": CODE, "normalized": NORMALIZED}
-"""The paper's text, the authors' code, and the text's momenta with normalized features."""
+RELATIVE = Form(momentum="mean", normalize="rms", time="tanh", step="relative")
+FORMS = {"paper": PAPER, "code": CODE, "normalized": NORMALIZED, "relative": RELATIVE}
+"""The paper's text, the authors' code, the text's momenta with normalized features, and one whose
+updates do not depend on the scales of weights and losses, for optimizers of any network."""
+
+
+def root_mean_square(x: Array) -> Float[Array, ""]:
+    """The root mean square of all entries."""
+    return jnp.sqrt(jnp.mean(jnp.square(x)))
 
 
 class Theta(eqx.Module):
@@ -192,8 +214,8 @@ def init_theta(
     key: PRNGKeyArray,
     form: Form = PAPER,
     hidden_channels: int = 32,
-    alpha: float = 0.1,
-    beta: float = 0.001,
+    alpha: float | None = None,
+    beta: float | None = None,
     gamma: float = 0.9,
     head_start: str = "random",
     spatial: tuple[str | int, ...] = (),
@@ -214,8 +236,9 @@ def init_theta(
         key: draws the coefficients.
         form: what the optimizer accumulates and reads, see `Form`.
         hidden_channels: channels of the three pointwise layers.
-        alpha: the initial learning rate α.
-        beta: the initial weight β of the network's output.
+        alpha: the initial learning rate α, by default 0.1, or 0.01 for relative steps.
+        beta: the initial weight β of the network's output, by default 0.001, or 0.1 for relative
+            steps.
         gamma: the initial decay γ₀.
         head_start: "random", or "pointwise": an equivariant last layer starts as a pointwise
             one, the same as that of "deepset" with this key; all other terms are zero.
@@ -229,6 +252,8 @@ def init_theta(
         raise ValueError(f"kind is {kind!r}; expected one of {KINDS}")
     if head_start not in ("random", "pointwise"):
         raise ValueError(f"head_start is {head_start!r}; expected 'random' or 'pointwise'")
+    alpha = alpha if alpha is not None else 0.1 if form.step == "raw" else 0.01
+    beta = beta if beta is not None else 0.001 if form.step == "raw" else 0.1
     if not (0 < alpha < np.inf and 0 < beta < np.inf and 0 <= gamma < 1):
         raise ValueError(
             f"alpha is {alpha}, beta {beta} and gamma {gamma}; "

@@ -101,16 +101,19 @@ def learned_optimizer(
         nominal = jax.tree.map(
             lambda m, g: form.accumulate(m, g, gamma.astype(m.dtype)), state.nominal, gradients
         )
-        steps, momenta = nominal, None
+        steps, momenta = jax.tree.map(form.measured, nominal, gradients), None
         if theta.head is not None:
             momenta = jax.tree.map(_accumulate(theta), state.momenta, gradients)
             learned = _learned_part(theta, params, gradients, momenta, state.step)
             beta = theta.beta
-            steps = jax.tree.map(lambda m, f: m + beta.astype(m.dtype) * f, nominal, learned)
+            steps = jax.tree.map(lambda m, f: m + beta.astype(m.dtype) * f, steps, learned)
         factor = -theta.alpha * scale
-        steps = jax.tree.map(
-            lambda s, p: (factor.astype(s.dtype) * s).astype(p.dtype), steps, params
-        )
+
+        def applied(step: Array, weights: Array) -> Array:
+            unit = form.unit(weights.astype(step.dtype))
+            return (factor.astype(step.dtype) * unit * step).astype(weights.dtype)
+
+        steps = jax.tree.map(applied, steps, params)
         return steps, LearnedState(state.step + 1, nominal, momenta)
 
     return optax.GradientTransformationExtraArgs(init, update)

@@ -135,10 +135,9 @@ def first_theta(
         MetaError: if the optimizer works on one weight space, and the tasks have several.
     """
     first, *others = _several(task)
-    spaces = (
-        [each.space.relax() for each in (first, *others)] if kind not in ("sgdm", "deepset") else []
-    )
-    for other, space in zip(others, spaces[1:], strict=False) if kind in ("nfn", "unf") else ():
+    needed = () if kind in ("sgdm", "deepset") else (first, *others)
+    spaces = [each.space.relax() for each in needed]
+    for other, space in zip(others, spaces[1:], strict=True) if kind in ("nfn", "unf") else ():
         try:
             check_differs_in_sizes(space, spaces[0])
         except SpecError as error:

@@ -84,7 +84,7 @@ class MetaTraining:
     """Inner steps of an unroll; 0 stands for the paper's number for the task."""
     objective: Literal["mean", "final"] = "mean"
     """Minimize the mean loss of an unroll, or its final loss."""
-    form: Literal["paper", "code", "normalized"] = "normalized"
+    form: Literal["paper", "code", "normalized", "relative"] = "normalized"
     """What the optimizer reads and accumulates; see unf.optim.Form."""
     head_start: Literal["random", "pointwise"] = "random"
     """Initial coefficients of an equivariant head."""
