@@ -92,10 +92,10 @@ def _run(suite: str, options: argparse.Namespace) -> tuple[list, str]:
         rows = [zoo.run(*case) for case in zoo.cases()]
         return rows, zoo.report(rows)
     if suite == "lopt":
-        for task, kind in lopt.cases():
+        for task, kind, seeds in lopt.cases():
             if options.only in f"{task} {kind}":
-                print(f"measuring {kind} on {task} ...", flush=True)
-                rows.append(lopt.run(task, kind))
+                print(f"measuring {kind} on {task}, {seeds} at once ...", flush=True)
+                rows.append(lopt.run(task, kind, seeds))
         return rows, lopt.report(rows)
     if suite == "growth":
         rows = [growth.run(blocks) for blocks in (2, 4, 8, 16)]

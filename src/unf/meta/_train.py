@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import NamedSharding, PartitionSpec
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree, UInt32
 
 from .._devices import UnevenError, connect, even_mesh, put
 from ._estimators import Estimator, EvolutionStrategies, MeanEstimator
@@ -16,6 +16,8 @@ from ._estimators import Estimator, EvolutionStrategies, MeanEstimator
 
 class MetaState(NamedTuple):
     """The state of meta-training; with the seed, all that is needed to continue.
+
+    Several meta-trainings at once have an additional first axis, in all arrays.
 
     Attributes:
         theta: the meta-learned parameters, a tree of arrays.
@@ -27,15 +29,15 @@ class MetaState(NamedTuple):
     theta: Any
     memory: PyTree
     runs: PyTree
-    step: Int[Array, ""]
+    step: Int[Array, "*copies"]
 
 
 class Metrics(NamedTuple):
     """For each meta-step: the inner training loss, the gradient's norm, the number of lost runs."""
 
-    loss: Float[Array, " steps"]
-    gradient_norm: Float[Array, " steps"]
-    lost: Int[Array, " steps"]
+    loss: Float[Array, "*copies steps"]
+    gradient_norm: Float[Array, "*copies steps"]
+    lost: Int[Array, "*copies steps"]
 
 
 def begin(
@@ -66,7 +68,7 @@ def shard(state: MetaState, problem: Any, estimator: Estimator) -> tuple[MetaSta
             raise UnevenError("full unrolls run in one process; choose another estimator")
         return state, problem
     connect(even_mesh(pairs, "pairs"))
-    replicated, sharded = _shardings(pairs)
+    replicated, sharded = _shardings(pairs, state)
     data, rest = eqx.partition(problem, eqx.is_array)
     placed = put(state._replace(runs=None), replicated)
     problem = eqx.combine(put(data, replicated), rest)
@@ -81,10 +83,11 @@ def _pairs(estimator: Estimator) -> int:
     return estimator.pairs if isinstance(estimator, EvolutionStrategies) else 0
 
 
-def _shardings(pairs: int) -> tuple[NamedSharding, NamedSharding]:
+def _shardings(pairs: int, state: MetaState) -> tuple[NamedSharding, NamedSharding]:
     """The shardings of replicated arrays, and of arrays sharded by pairs."""
-    mesh = even_mesh(pairs, "pairs")
-    return NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("pairs"))
+    mesh, copies = even_mesh(pairs, "pairs"), [None] * state.step.ndim
+    by_pairs = NamedSharding(mesh, PartitionSpec(*copies, "pairs"))
+    return NamedSharding(mesh, PartitionSpec()), by_pairs
 
 
 def _keep_sharded(
@@ -94,7 +97,7 @@ def _keep_sharded(
     if not (pairs := _pairs(estimator)):
         return state, metrics
     keep = jax.lax.with_sharding_constraint
-    replicated, sharded = _shardings(pairs)
+    replicated, sharded = _shardings(pairs, state)
     same, metrics = keep((state._replace(runs=None), metrics), replicated)
     return same._replace(runs=keep(state.runs, sharded)), metrics
 
@@ -107,10 +110,13 @@ def advance(
     state: MetaState,
     count: Int[Array, ""],
     *,
-    key: PRNGKeyArray,
+    key: Key[Array, "*copies"] | UInt32[Array, "*copies 2"],
     at_most: int,
 ) -> tuple[MetaState, Metrics]:
     """Make `count` meta-steps in one call; estimates that are not finite change nothing.
+
+    Several meta-trainings on one problem run in one call if their estimators, states and keys are
+    stacked: `jax.tree.map(lambda *x: jnp.stack(x), *several)`.
 
     Args:
         problem: the problem to unroll, or a tuple of them for a `MeanEstimator`.
@@ -121,6 +127,25 @@ def advance(
         key: the same in every call; each step folds its number into it.
         at_most: the largest `count` to compile for, and the length of the metrics.
     """
+
+    def one(estimator: Estimator, state: MetaState, key: PRNGKeyArray) -> tuple:
+        return _advance(problem, estimator, update, state, count, key, at_most)
+
+    run: Any = eqx.filter_vmap(one) if state.step.ndim else one
+    state, metrics = run(estimator, state, key)
+    return _keep_sharded(state, metrics, estimator)
+
+
+def _advance(
+    problem: Any,
+    estimator: Estimator,
+    update: Any,
+    state: MetaState,
+    count: Int[Array, ""],
+    key: PRNGKeyArray,
+    at_most: int,
+) -> tuple[MetaState, Metrics]:
+    """Make meta-steps of one meta-training."""
     empty = Metrics(*(jnp.zeros(at_most, dtype) for dtype in (jnp.float32, jnp.float32, jnp.int32)))
 
     def body(i: Array, carry: tuple[MetaState, Metrics]) -> tuple[MetaState, Metrics]:
@@ -143,5 +168,4 @@ def advance(
         )
         return MetaState(theta, memory, runs, state.step + 1), metrics
 
-    state, metrics = jax.lax.fori_loop(0, count, body, (state, empty))
-    return _keep_sharded(state, metrics, estimator)
+    return jax.lax.fori_loop(0, count, body, (state, empty))

@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from pathlib import Path
 
 import jax
 import pytest
@@ -79,6 +80,22 @@ def test_several_tasks(tmp_path, capsys, monkeypatch):
     ]:
         assert main(words) == 1
         assert message in capsys.readouterr().err
+
+
+def test_several_seeds(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("UNF_DATA", raising=False)
+    train = "lopt train --task mlp --batch-size 4 --optimizer sgdm --quiet --seed 5 --seeds 2"
+    tiny = "--steps 2 --pairs 2 --window 2 --horizon 4"
+    words = [*train.split(), *tiny.split(), "--out", str(tmp_path / "a")]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert "mean ± standard error over 2 meta-trainings" in printed and "seed-6" in printed
+    assert main([*words, "--resume", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["loss_after"]) == len(found["optimizers"]) == 2
+    assert all(Path(file).is_file() for file in found["optimizers"])
+    assert main([*words, "--seeds", "0"]) == 1
+    assert "seeds is 0" in capsys.readouterr().err
 
 
 def test_an_optimizer_of_another_task_is_refused(tmp_path, capsys, monkeypatch):

@@ -1,4 +1,4 @@
-"""The three kinds of long jobs as commands of a few seconds, and their results."""
+"""The kinds of long jobs as commands of a few seconds, and their results."""
 
 import json
 import os
@@ -21,7 +21,7 @@ PREDICT = [
     "predict", "train", "--method", "statnn", "--seeds", "2", "--epochs", "4", "--batch-size",
     "4", "--split", "8,2,2", "--quiet",
 ]  # fmt: skip
-JOBS = {"zoo": ZOO, "meta": META, "predict": PREDICT}
+JOBS = {"zoo": ZOO, "meta": META, "seeds": [*META, "--seeds", "2"], "predict": PREDICT}
 
 
 class Jobs:
@@ -82,8 +82,7 @@ class Jobs:
 
 def begun(kind: str, out: Path) -> bool:
     """Whether something has been stored."""
-    where = {"zoo": "status/c/*", "meta": "checkpoints/step-*", "predict": "checkpoints/step-*"}
-    return any(out.glob(where[kind]))
+    return any(out.glob("status/c/*" if kind == "zoo" else "checkpoints/step-*"))
 
 
 def results(kind: str, out: Path) -> dict[str, bytes | str]:
@@ -91,6 +90,8 @@ def results(kind: str, out: Path) -> dict[str, bytes | str]:
     if kind == "zoo":
         files = [f for f in out.rglob("*") if f.is_file() and f.name != "config.toml"]
         return {str(f.relative_to(out)): f.read_bytes() for f in files}
+    if kind == "seeds":
+        return {f"{i} {k}": v for i in "01" for k, v in results("meta", out / f"seed-{i}").items()}
     if kind == "meta":
         optimizer = _tensors(out / "optimizer.safetensors")
         return {"metrics": (out / "metrics.csv").read_text(), "optimizer": optimizer}

@@ -13,7 +13,9 @@ def jobs(tmp_path_factory):
     return Jobs(tmp_path_factory.mktemp("jobs"))
 
 
-@pytest.mark.parametrize("kind", ["zoo", "meta", "predict"])
+@pytest.mark.parametrize(
+    "kind", ["zoo", "meta", "predict", pytest.param("seeds", marks=pytest.mark.nightly)]
+)
 def test_killed_and_resumed(jobs, kind, tmp_path):
     if kind == "predict":
         jobs.reference("zoo")

@@ -241,13 +241,15 @@ assert len(jax.devices()) == int(sys.argv[1])
 rows = []
 task = MLPTask(dataset="digits", hidden=(3,), batch_size=4)
 options = MetaTraining(steps=4, pairs=8, window=2, horizon=4)
-meta_train(task, "sgdm", sys.argv[2], options, on_metrics=rows.append, show_progress=False)
+more = {"seeds": int(sys.argv[3]), "on_metrics": rows.append, "show_progress": False}
+meta_train(task, "sgdm", sys.argv[2], options, **more)
 print(json.dumps([row["loss"] for row in rows]))
 """
 
 
 @pytest.mark.nightly
-def test_pairs_are_sharded_across_devices_without_changing_the_result(tmp_path):
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_pairs_are_sharded_across_devices_without_changing_the_result(tmp_path, seeds):
     losses = []
     for devices in (1, 8):
         environment = {
@@ -255,7 +257,8 @@ def test_pairs_are_sharded_across_devices_without_changing_the_result(tmp_path):
             "JAX_NUM_CPU_DEVICES": str(devices),
             "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"),
         }
-        words = [sys.executable, "-c", SCRIPT, str(devices), str(tmp_path / str(devices))]
+        out = str(tmp_path / str(devices))
+        words = [sys.executable, "-c", SCRIPT, str(devices), out, str(seeds)]
         run = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
         assert run.returncode == 0, run.stderr
         losses.append(json.loads(run.stdout.splitlines()[-1]))

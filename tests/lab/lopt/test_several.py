@@ -9,7 +9,7 @@ import pytest
 
 from unf.lab import report
 from unf.lab.lopt import MetaError, MetaTraining, first_theta, meta_train
-from unf.lab.lopt._job import _problem, describe
+from unf.lab.lopt._job import _estimator, _problem, describe
 from unf.lab.tasks import MLPTask
 from unf.optim import load
 
@@ -56,7 +56,8 @@ def test_results_name_the_tasks(whole):
 
 def test_losses_are_relative_to_untrained_networks_and_so_is_the_cut():
     theta = first_theta((NARROW, DEEP), "sgdm", OPTIONS)
-    problems, estimator = _problem((NARROW, DEEP), OPTIONS, key=jax.random.key(7))
+    problems = _problem((NARROW, DEEP), OPTIONS)
+    estimator = _estimator(problems, (NARROW, DEEP), OPTIONS, key=jax.random.key(7))
     for one, each in zip(estimator.estimators, problems, strict=True):
 
         def first_loss(key, problem=each):

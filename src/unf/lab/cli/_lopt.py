@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 from tyro.conf import Positional, arg
 
 from ..._devices import is_first
@@ -17,9 +18,10 @@ from ..._progress import Progress, say
 from ...meta import Task
 from ...optim import Theta, learned_optimizer, load, origin
 from ...optim._theta import KINDS
+from .._scores import summary
 from ..lopt import GRIDS, MetaTraining, compare, evaluate, first_theta, meta_train
 from ..lopt._evaluate import TUNED, fit_to
-from ..lopt._job import OPTIMIZER, Pace, Row
+from ..lopt._job import OPTIMIZER, Pace, Row, apart
 from ..lopt._options import MIXTURES, SMALL, TASKS, make_task, parse_tasks, spell_task
 from ._command import CommandError, Data, File, Folder, Job, one_of, print_json
 from ._processes import Processes
@@ -107,12 +109,14 @@ class Train(TaskJob):
         unf lopt train --task mlp --optimizer unf --data DIR --resume
         unf lopt train --task mlp,mlp:hidden=64-64:batch_size=32 --optimizer deepset --small
         unf lopt train --task any --optimizer deepset --reparametrize 0.5 --data DIR
+        unf lopt train --task mlp --optimizer unf --seeds 4 --data DIR (four at once)
     """
 
     optimizer: Annotated[str, one_of(tuple(KINDS))]  # The kind of learned optimizer.
     out: Folder = None  # For results; out/lopt/TASK-OPTIMIZER by default.
     small: bool = False  # A small version, for CPUs.
     seed: int = 0  # Seed of all random numbers.
+    seeds: int = 1  # Meta-trainings in one program, with this seed and the following ones.
     resume: bool = False  # Continue from the last checkpoint.
     checkpoint_seconds: float = 60.0  # Time between checkpoints.
     tensorboard: bool = False  # Write metrics for TensorBoard too.
@@ -135,7 +139,7 @@ class Train(TaskJob):
         tasks, texts = zip(*self.setting.make(), strict=True)
         for task, text in zip(tasks, texts, strict=True):
             say(text if len(tasks) == 1 else f"{task.name}: {text}")
-        pace = Pace(self.training, len(tasks))
+        pace = Pace(self.training, len(tasks) * self.seeds)
         board = _tensorboard(self.results) if self.tensorboard else lambda row: None
 
         def watch(row: Row) -> None:
@@ -148,6 +152,7 @@ class Train(TaskJob):
             self.results,
             self.training,
             seed=self.seed,
+            seeds=self.seeds,
             resume=self.resume,
             seconds_between_checkpoints=self.checkpoint_seconds,
             on_metrics=watch,
@@ -157,34 +162,55 @@ class Train(TaskJob):
             self._tell(tasks, theta, pace)
 
     def _tell(self, tasks: tuple[Task, ...], theta: Theta, pace: Pace) -> None:
-        """Compare the optimizer with the one that meta-training began with, on every task."""
-        rows, file = self._measure(tasks, theta), self.results / OPTIMIZER
+        """Compare the optimizers with those that meta-training began with, on every task."""
+        seeds = range(self.seed, self.seed + self.seeds)
+        folders = [self.results / f"seed-{seed}" for seed in seeds] if seeds[1:] else [self.results]
+        thetas = dict(zip((folder / OPTIMIZER for folder in folders), apart(theta), strict=True))
+        rows = self._measure(tasks, list(thetas.values()))
         if self.json:
-            about = rows[0] if len(rows) == 1 else {"tasks": rows}
-            print_json({**about, "trajectory_steps_per_second": pace.rate, "optimizer": str(file)})
+            self._print_json(rows, list(thetas), pace)
             return
         for row in rows:
             where = f" on {row['task']}" if len(rows) > 1 else ""
             print(f"loss of 5 fresh networks{where} over the last tenth of {row['horizon']} steps:")
-            print(f"  {row['loss_before']:.4f} with the optimizer that meta-training began with")
-            print(f"  {row['loss_after']:.4f} with the one it ended with")
+            before, after = (summary(row[name], 4) for name in ("loss_before", "loss_after"))
+            print(f"  {before} with the optimizer that meta-training began with")
+            print(f"  {after} with the one it ended with")
+        if self.seeds > 1:
+            print(f"mean ± standard error over {self.seeds} meta-trainings")
         if pace.rate:
             print(f"{pace.rate:,.0f} trajectory-steps/s, the median over calls")
-        print(f"{file}: {theta}")
+        for file, one in thetas.items():
+            print(f"{file}: {one}")
 
-    def _measure(self, tasks: tuple[Task, ...], theta: Theta) -> list[dict[str, Any]]:
-        """The losses of fresh networks of each task, before and after meta-training."""
-        start, rows = first_theta(tasks, self.optimizer, self.training, seed=self.seed), []
-        total, label = 2 * len(tasks), "fresh networks, before and after"
+    def _print_json(self, rows: list[dict[str, Any]], files: list[Path], pace: Pace) -> None:
+        """Losses are lists if there are several seeds, and so are files."""
+        losses = ("loss_before", "loss_after")
+        for row in rows:
+            lists = {name: row[name].tolist() for name in losses}
+            row |= lists if self.seeds > 1 else {name: lists[name][0] for name in losses}
+        about = rows[0] if len(rows) == 1 else {"tasks": rows}
+        names = [str(file) for file in files]
+        where = {"optimizers": names} if self.seeds > 1 else {"optimizer": names[0]}
+        print_json({**about, "trajectory_steps_per_second": pace.rate, **where})
+
+    def _measure(self, tasks: tuple[Task, ...], thetas: list[Theta]) -> list[dict[str, Any]]:
+        """The losses of fresh networks of each task, before and after each meta-training."""
+        seeds = range(self.seed, self.seed + self.seeds)
+        starts = [first_theta(tasks, self.optimizer, self.training, seed=seed) for seed in seeds]
+        total, label, rows = 2 * len(tasks) * len(thetas), "fresh networks, before and after", []
         with Progress(label, total, show=not self.quiet) as progress:
             for task in tasks:
                 data, steps = task.data(), self.training.horizon or task.horizon
                 row: dict[str, Any] = {"task": spell_task(task), "horizon": steps}
-                for name, x in (("loss_before", start), ("loss_after", theta)):
-                    fresh = {"seeds": range(5), "horizon": steps}
-                    curves = evaluate(task, data, learned_optimizer, fit_to(x, task), **fresh)
-                    row[name] = float(curves.last.mean())
-                    progress.advance()
+                fresh: dict[str, Any] = {"seeds": range(5), "horizon": steps}
+                for name, optimizers in (("loss_before", starts), ("loss_after", thetas)):
+                    losses = []
+                    for theta in optimizers:
+                        curves = evaluate(task, data, learned_optimizer, fit_to(theta, task), **fresh)
+                        losses.append(curves.last.mean())
+                        progress.advance()
+                    row[name] = np.array(losses)
                 rows.append(row)
         return rows
 

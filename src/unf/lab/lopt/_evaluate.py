@@ -102,7 +102,8 @@ def evaluate(
         seeds: one network is trained for each.
         horizon: training steps.
     """
-    options = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), options)
+    # through the host, since arrays that are placed on devices would be compiled for again
+    options = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float32), options)
     if not len(seeds) or horizon < 1:
         raise ValueError(f"{len(seeds)} seeds and {horizon} steps; expected at least one of each")
     return _as_curves(

@@ -1,9 +1,9 @@
-"""One meta-training: from tasks to a file with a learned optimizer, through interruptions."""
+"""Meta-training: from tasks to a file with a learned optimizer, through interruptions."""
 
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from math import inf, log
 from pathlib import Path
@@ -42,6 +42,7 @@ def meta_train(
     options: MetaTraining | None = None,
     *,
     seed: int = 0,
+    seeds: int = 1,
     resume: bool = False,
     overwrite: bool = False,
     steps_per_call: int | None = None,
@@ -60,6 +61,10 @@ def meta_train(
     continues from the last complete checkpoint, to the same result. Pairs of runs are sharded
     across all devices of all processes that `jax.distributed` knows.
 
+    With several `seeds`, so many meta-trainings run in one program, each as it would alone up to
+    rounding. Each has its results in a folder of its own inside `out`, `seed-0` and so on, and
+    all share their checkpoints.
+
     Args:
         task: what the optimizer learns to train; for "nfn" and "unf", several tasks must have the
             same weight space.
@@ -67,12 +72,16 @@ def meta_train(
         out: the folder for results.
         options: the settings of meta-training, by default the paper's.
         seed: the seed of everything random.
+        seeds: how many meta-trainings to run at once, with the seeds `seed`, `seed + 1` and so on.
         resume: continue from a checkpoint, if there is one.
         overwrite: delete the results of an earlier meta-training in `out`.
         steps_per_call: meta-steps in one call of the compiled function.
         seconds_between_checkpoints: how much work an interruption may cost.
-        on_metrics: is called with every row of the metrics.
+        on_metrics: is called with every row of the metrics, or with the mean over several seeds.
         show_progress: show the rate and the time left on standard error.
+
+    Returns:
+        θ; the arrays of several seeds are stacked along a new first axis.
 
     Raises:
         MetaError: if there are results already, or those to resume are of another meta-training;
@@ -80,50 +89,106 @@ def meta_train(
         DataError: if a task's data are missing or not finite.
     """
     options, folder, tasks = options or MetaTraining(), Path(out), _several(task)
-    if kind not in KINDS:
-        raise MetaError(f"unknown kind of optimizer {kind!r}; expected one of {list(KINDS)}")
-    _, cut_key, runs_key, steps_key = _keys(seed)
-    theta, optimizer = first_theta(tasks, kind, options, seed=seed), options.make_optimizer()
-    with _errors(folder, options):
-        problem, estimator = _problem(tasks, options, key=cut_key)
-    config = describe(tasks, kind, options, seed)
-    checkpoints = claim(
-        folder, {**_WHAT, **config}, outputs=(METRICS, OPTIMIZER), known=_known(folder / CONFIG),
-        resume=resume, overwrite=overwrite, error=MetaError,
-    )  # fmt: skip
-    if is_first():
-        write_whole(folder / CONFIG, json.dumps(config, indent=1))
-    with _errors(folder, options):
-        state = jax.block_until_ready(begin(problem, estimator, optimizer, theta, key=runs_key))
+    _check(kind, seeds)
+    numbers, optimizer = range(seed, seed + seeds), options.make_optimizer()
+    thetas = [first_theta(tasks, kind, options, seed=number) for number in numbers]
+    with _errors(folder, options, seeds):
+        problem = _problem(tasks, options)
+        estimators = [_estimator(problem, tasks, options, key=_keys(n)[1]) for n in numbers]
+    checkpoints, places = _claim(
+        folder, (tasks, kind, options), numbers, resume=resume, overwrite=overwrite
+    )
+    with _errors(folder, options, seeds):
+        keys = [_keys(number)[2:] for number in numbers]
+        starts = zip(estimators, thetas, keys, strict=True)
+        states = [begin(problem, e, optimizer, theta, key=key[0]) for e, theta, key in starts]
+        estimator, state = _together(estimators), jax.block_until_ready(_together(states))
+        key = _together([key[1] for key in keys])
         state, rows = restore(checkpoints, state)
-        first, saved = int(state.step), time.monotonic()
+        first, saved = _step(state), time.monotonic()
         if first == options.steps:
             return to_host(state.theta)
         state, problem = shard(state, problem, estimator)
         now = state, rows
         per_call = steps_per_call or (10 if jax.default_backend() == "cpu" else 25)
-        label = f"{kind} on {task.name if isinstance(task, Task) else f'{len(tasks)} tasks'}"
-        show = show_progress and is_first()
+        label, show = _label(tasks, kind, seeds), show_progress and is_first()
         with Progress(label, options.steps, unit="meta-steps", done=first, show=show) as progress:
             try:
-                while (left := options.steps - int(now[0].step)) > 0:
+                while (left := options.steps - _step(now[0])) > 0:
                     count = min(per_call, left)
                     state, metrics = advance(
                         problem, estimator, optimizer.update, now[0], jnp.asarray(count, jnp.int32),
-                        key=steps_key, at_most=per_call,
+                        key=key, at_most=per_call,
                     )  # fmt: skip
-                    row = _row(state, metrics, count)
-                    now = state, [*now[1], row]  # in one step, so that no interruption parts them
+                    found = _rows(state, metrics, count)
+                    now = state, [*now[1], found]  # in one step, so that no interruption parts them
+                    row = _mean_row(found)
                     if on_metrics is not None:
                         on_metrics(row)
                     progress.advance(count, _note(row))
                     if time.monotonic() - saved > seconds_between_checkpoints:
-                        store(folder, checkpoints, *now, config)
+                        store(places, checkpoints, *now)
                         saved = time.monotonic()
             finally:
-                if int(now[0].step) > first:
-                    store(folder, checkpoints, *now, config)
+                if _step(now[0]) > first:
+                    store(places, checkpoints, *now)
     return to_host(now[0].theta)
+
+
+def _check(kind: str, seeds: int) -> None:
+    """Refuse unknown optimizers, and numbers of meta-trainings that do not work."""
+    if kind not in KINDS:
+        raise MetaError(f"unknown kind of optimizer {kind!r}; expected one of {list(KINDS)}")
+    if seeds < 1:
+        raise MetaError(f"seeds is {seeds}; expected at least 1")
+    if seeds > 1 and jax.process_count() > 1:
+        raise MetaError(
+            f"seeds is {seeds}, but several meta-trainings at once run in one process; choose "
+            "seeds=1, or start one process"
+        )
+
+
+def _claim(
+    folder: Path, what: tuple[Any, str, MetaTraining], seeds: range, **how: bool
+) -> tuple[Checkpoints, dict[Path, dict[str, Any]]]:
+    """Claim the folder; returns its checkpoints, and for each seed a folder and a description."""
+    config = describe(*what, seeds[0], len(seeds))
+    outputs = (METRICS, OPTIMIZER, f"seed-*/{METRICS}", f"seed-*/{OPTIMIZER}")
+    known, job = _known(folder / CONFIG), {**_WHAT, **config}
+    checkpoints = claim(folder, job, outputs=outputs, known=known, error=MetaError, **how)
+    places = {folder: config}
+    if len(seeds) > 1:
+        places = {folder / f"seed-{seed}": describe(*what, seed) for seed in seeds}
+    if is_first():
+        for place, about in {folder: config, **places}.items():
+            place.mkdir(exist_ok=True)
+            write_whole(place / CONFIG, json.dumps(about, indent=1))
+    return checkpoints, places
+
+
+def _together(copies: Sequence[Any]) -> Any:
+    """Trees stacked along a new first axis; one alone stays as it is."""
+    if len(copies) == 1:
+        return copies[0]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *copies)
+
+
+def apart(theta: Theta) -> list[Theta]:
+    """The θ of each seed, or the one of a single seed."""
+    if not (seeds := theta.scalars["log_alpha"].shape):
+        return [theta]
+    return [jax.tree.map(lambda x, i=i: x[i], theta) for i in range(*seeds)]
+
+
+def _step(state: MetaState) -> int:
+    """The number of meta-steps so far, the same of all copies."""
+    return int(np.asarray(state.step).flat[0])
+
+
+def _label(tasks: Sequence[Task], kind: str, seeds: int) -> str:
+    """What the progress says is being done."""
+    where = tasks[0].name if len(tasks) == 1 else f"{len(tasks)} tasks"
+    return f"{kind} on {where}" + (f", {seeds} seeds" if seeds > 1 else "")
 
 
 def first_theta(
@@ -157,7 +222,7 @@ def first_theta(
 
 
 def describe(
-    task: Task | Sequence[Task], kind: str, options: MetaTraining, seed: int
+    task: Task | Sequence[Task], kind: str, options: MetaTraining, seed: int, seeds: int = 1
 ) -> dict[str, Any]:
     """What distinguishes this meta-training from all others; where data are does not matter.
 
@@ -170,7 +235,8 @@ def describe(
         about |= {f"task.{k}": v for k, v in _fields(tasks[0]).items()}
     else:
         about["tasks"] = [{"task": one.name, **_fields(one)} for one in tasks]
-    return json.loads(json.dumps({**about, "kind": kind, **described(options), "seed": seed}))
+    about |= {"kind": kind, **described(options), "seed": seed}
+    return json.loads(json.dumps(about | ({"seeds": seeds} if seeds > 1 else {})))
 
 
 def _fields(task: Task) -> dict[str, Any]:
@@ -201,7 +267,7 @@ def _known(file: Path) -> dict[str, Any]:
         return {}
 
 
-def restore(checkpoints: Checkpoints, state: MetaState) -> tuple[MetaState, list[Row]]:
+def restore(checkpoints: Checkpoints, state: MetaState) -> tuple[MetaState, list[list[Row]]]:
     """The state and metrics of the last complete checkpoint, or those of a beginning.
 
     Raises:
@@ -212,35 +278,46 @@ def restore(checkpoints: Checkpoints, state: MetaState) -> tuple[MetaState, list
     if found is None:
         return state, []
     try:
-        texts = [dict(zip(COLUMNS, row, strict=True)) for row in found[2]["metrics"]]
-        rows = [{k: int(x) if x.isdigit() else float(x) for k, x in row.items()} for row in texts]
+        stored = found[2]["metrics"]
+        calls = stored if state.step.ndim else [[row] for row in stored]
+        return found[1], [[_read_row(texts) for texts in call] for call in calls]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise MetaError(
             f"{checkpoints.folder}: the metrics in the last checkpoint are damaged ({error!r}); "
             "remove that checkpoint to continue from the one before"
         ) from error
-    return found[1], rows
+
+
+def _read_row(texts: list[str]) -> Row:
+    row = zip(COLUMNS, texts, strict=True)
+    return {name: int(x) if x.isdigit() else float(x) for name, x in row}
 
 
 def store(
-    folder: Path,
+    places: Mapping[Path, dict[str, Any]],
     checkpoints: Checkpoints,
     state: MetaState,
-    rows: list[Row],
-    config: dict[str, Any],
+    rows: list[list[Row]],
 ) -> None:
-    """Write metrics, optimizer and checkpoint, each completely or not at all.
+    """Write metrics, optimizers and checkpoint, each completely or not at all.
 
     The checkpoint comes last and has the metrics too: the other files are never older.
+
+    Args:
+        places: the folder of each seed, and its description.
+        checkpoints: where the checkpoint goes.
+        state: the state of all seeds.
+        rows: the metrics of every call, of each seed.
     """
-    step = int(state.step)
-    texts = [[f"{row[c]:.8g}" for c in COLUMNS] for row in rows]
-    if is_first():
-        lines = [",".join(line) for line in [list(COLUMNS), *texts]]
-        write_whole(folder / METRICS, "\n".join(lines) + "\n")
+    step, thetas = _step(state), apart(to_host(state.theta))
+    texts = [[[f"{row[c]:.8g}" for c in COLUMNS] for row in call] for call in rows]
+    for i, (place, config) in enumerate(places.items() if is_first() else ()):
+        lines = [",".join(line) for line in [COLUMNS, *(call[i] for call in texts)]]
+        write_whole(place / METRICS, "\n".join(lines) + "\n")
         origin = {**config, "trained_steps": step, **provenance()}
-        save(folder / OPTIMIZER, to_host(state.theta), **origin)
-    checkpoints.save(step, state, {"metrics": texts})
+        save(place / OPTIMIZER, thetas[i], **origin)
+    notes = texts if state.step.ndim else [call[0] for call in texts]
+    checkpoints.save(step, state, {"metrics": notes})
 
 
 class Pace:
@@ -273,35 +350,41 @@ def _keys(seed: int) -> Key[Array, "4"]:
     return jax.random.split(jax.random.key(seed), 4)
 
 
-def _errors(folder: Path, options: MetaTraining) -> AbstractContextManager[None]:
-    what = f"{options.pairs} pairs of runs at once"
-    return job_errors(MetaError, folder, what, "choose a smaller pairs= or batch_size=")
+def _errors(folder: Path, options: MetaTraining, seeds: int) -> AbstractContextManager[None]:
+    what, smaller = f"{options.pairs} pairs of runs at once", "pairs= or batch_size="
+    if seeds > 1:
+        what, smaller = f"{seeds} meta-trainings of {what}", f"seeds=, {smaller}"
+    return job_errors(MetaError, folder, what, f"choose a smaller {smaller}")
 
 
-def _problem(
-    tasks: tuple[Task, ...], options: MetaTraining, *, key: PRNGKeyArray
-) -> tuple[Any, Estimator]:
-    """What is unrolled, and its estimator, which cuts losses off.
+def _problem(tasks: tuple[Task, ...], options: MetaTraining) -> Any:
+    """What is unrolled.
 
     With several tasks, losses are relative to those of untrained networks, which do not depend
     on the seed, so that the losses of several meta-trainings compare.
     """
     problems = [_inner_training(task, options) for task in tasks]
     if len(tasks) == 1:
-        what = "cut off at a multiple of it; choose cut=0, or correct the task"
-        limit = options.cut * _untrained_loss(problems[0], what, key=key) if options.cut else inf
-        return problems[0], _estimator(tasks[0], options, limit)
+        return problems[0]
     what, key = "compared with it; correct the task", jax.random.key(0)
-    relative = [RelativeLoss(one, _untrained_loss(one, what, key=key)) for one in problems]
-    limit = log(options.cut) if options.cut else inf
-    return tuple(relative), MeanEstimator([_estimator(task, options, limit) for task in tasks])
+    return tuple(RelativeLoss(one, _untrained_loss(one, what, key=key)) for one in problems)
 
 
-def _estimator(task: Task, options: MetaTraining, limit: float) -> Estimator:
+def _estimator(
+    problem: Any, tasks: tuple[Task, ...], options: MetaTraining, *, key: PRNGKeyArray
+) -> Estimator:
+    """The estimator, which cuts losses off at a multiple of an untrained network's."""
+    limit = inf
+    if options.cut and len(tasks) == 1:
+        what = "cut off at a multiple of it; choose cut=0, or correct the task"
+        limit = options.cut * _untrained_loss(problem, what, key=key)
+    elif options.cut:
+        limit = log(options.cut)
     try:
-        return options.make_estimator(task, limit)
+        estimators = [options.make_estimator(task, limit) for task in tasks]
     except ValueError as error:
-        raise MetaError(f"task {task.name!r}: {error}") from error
+        raise MetaError(str(error)) from error
+    return estimators[0] if len(tasks) == 1 else MeanEstimator(estimators)
 
 
 def _inner_training(task: Task, options: MetaTraining) -> InnerTraining:
@@ -328,20 +411,31 @@ def _untrained_loss(problem: InnerTraining, what: str, *, key: PRNGKeyArray) -> 
     return mean
 
 
-def _row(state: MetaState, metrics: Metrics, count: int) -> Row:
-    """The means of the first `count` meta-steps of a call, and the scalars of θ after it."""
-    theta, nan = state.theta, float("nan")
-    losses, norms, lost = (np.asarray(x)[:count] for x in metrics)
-    losses = losses[np.isfinite(losses)]
-    return {
-        "step": int(state.step),
-        "loss": float(losses.mean()) if len(losses) else nan,
-        "gradient_norm": float(norms.mean()),
-        "lost": int(lost.sum()),
-        "alpha": float(theta.alpha),
-        "gamma": float(theta.gamma),
-        "beta": float(theta.beta) if "log_beta" in theta.scalars else nan,
-    }
+def _rows(state: MetaState, metrics: Metrics, count: int) -> list[Row]:
+    """For each seed, the means of the first `count` meta-steps of a call, and θ's scalars after.
+
+    Losses that are not finite do not count.
+    """
+    per_step, rows = [np.atleast_2d(np.asarray(x))[:, :count] for x in metrics], []
+    for theta, losses, norms, lost in zip(apart(state.theta), *per_step, strict=True):
+        losses, nan = losses[np.isfinite(losses)], float("nan")
+        row: Row = {
+            "step": _step(state),
+            "loss": float(losses.mean()) if len(losses) else nan,
+            "gradient_norm": float(norms.mean()),
+            "lost": int(lost.sum()),
+            "alpha": float(theta.alpha),
+            "gamma": float(theta.gamma),
+            "beta": float(theta.beta) if "log_beta" in theta.scalars else nan,
+        }
+        rows.append(row)
+    return rows
+
+
+def _mean_row(rows: list[Row]) -> Row:
+    """The mean over seeds, with the number of runs that all of them lost."""
+    means = {name: float(np.mean([row[name] for row in rows])) for name in COLUMNS}
+    return {**means, "step": rows[0]["step"], "lost": sum(row["lost"] for row in rows)}
 
 
 def _note(row: Row) -> str:
