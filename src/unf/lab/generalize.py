@@ -56,8 +56,7 @@ FULL = Setting(_baselines(np.logspace(-4, -4 / 3, 9), np.logspace(-3, 0, 7), 0.9
 _CELL = {"batch_size": 8, "length": 8, "embedding": 8, "hidden": 8}
 _BLOCKS = {"batch_size": 8, "num_blocks": 1, "width": 8, "num_heads": 2, "expand": 2}
 SMALL = Setting(
-    _baselines((1e-3, 1e-2), (0.1,), 0.5, 0.9),
-    runs=1,
+    _baselines((1e-3, 1e-2), (0.1,), 0.9),
     horizon=50,
     options={
         "deep-mlp": {"batch_size": 8, "hidden": (16, 16, 16, 16)},

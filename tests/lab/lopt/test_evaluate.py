@@ -34,7 +34,7 @@ def test_tuning_finds_the_best_of_the_grid(monkeypatch):
     assert tune(TASK, TASK.data(), "adam", horizon=40) == {"learning_rate": np.float32(1e-2)}
     assert at_edge(GRIDS["adam"], {"learning_rate": 1e-2}) == []
     assert at_edge(GRIDS["adam"], {"learning_rate": 1e9}) == ["learning_rate"]
-    grid = {"learning_rate": np.array([np.nan], np.float32)}
+    grid = {"learning_rate": np.array([np.nan, np.nan], np.float32)}
     monkeypatch.setitem(GRIDS, "adam", (GRIDS["adam"][0], grid))
     with pytest.raises(ValueError, match="adam: training diverges at every point"):
         tune(TASK, TASK.data(), "adam", horizon=4)
