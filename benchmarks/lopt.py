@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from unf.lab.lopt import MetaTraining, first_theta
-from unf.lab.lopt._options import TASKS, make_task
+from unf.lab.lopt._options import PAPER, make_task
 from unf.meta import InnerTraining, advance, begin
 from unf.optim._theta import KINDS
 
@@ -16,7 +16,7 @@ WANTED = {("mlp", "unf"): 300_000}
 
 def cases() -> list[tuple[str, str]]:
     """Tasks and kinds; NFN where it is not UNF and applies."""
-    return [(task, kind) for task in TASKS for kind in KINDS if kind != "nfn" or task == "cnn"]
+    return [(task, kind) for task in PAPER for kind in KINDS if kind != "nfn" or task == "cnn"]
 
 
 def run(name: str, kind: str, pairs: int = 16, steps: int | None = None) -> dict[str, Any]:

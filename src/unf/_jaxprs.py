@@ -1,6 +1,9 @@
 """What every walk over a jaxpr needs to know."""
 
+from collections.abc import Sequence
 from typing import Any
+
+import jax.extend.core as jex
 
 INLINED = {
     "jit", "pjit", "closed_call", "core_call", "call", "custom_jvp_call", "custom_vjp_call",
@@ -16,3 +19,17 @@ def inlined_body(eqn: Any) -> Any | None:
     if eqn.primitive.name not in INLINED:
         return None
     return next((eqn.params[key] for key in BODIES if key in eqn.params), None)
+
+
+def count_loop_values(
+    body: Any, in_ranks: Sequence[int], out_ranks: Sequence[int]
+) -> tuple[int, int]:
+    """How many values a scan carries, and how many it scans over, which come last.
+
+    Found from ranks, since releases of JAX store the numbers in different places: an array
+    that is scanned over or collected has one axis more outside the body than inside.
+    """
+    body = body.jaxpr if isinstance(body, jex.ClosedJaxpr) else body
+    scanned = [n > len(v.aval.shape) for n, v in zip(in_ranks, body.invars, strict=True)]
+    collected = [n > len(v.aval.shape) for n, v in zip(out_ranks, body.outvars, strict=True)]
+    return len(collected) - sum(collected), sum(scanned)

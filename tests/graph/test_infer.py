@@ -118,6 +118,7 @@ def test_explanations_name_the_operation_and_the_line():
     assert "w2  hidden [out]" in text
     assert "dot_general (test_infer.py:" in text
     assert "fixed: the output axis 1" in text
+    assert "axis 0, hidden, 6 long, in" in text and "axis 1, [out], 3 long, out" in text
 
 
 def test_explanation_of_what_is_nested_split_and_stacked():

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from unf.meta import EvolutionStrategies, FullUnroll, Problem
+from unf.meta import EvolutionStrategies, FullUnroll, MeanEstimator, Problem
 
 KEY = jax.random.key(0)
 
@@ -222,7 +222,82 @@ def _estimate_once(estimator, problem):
     )
 
 
+class Prepared(Quadratic):
+    """The same problem, with e^θ computed once per window."""
+
+    def prepare(self, theta):
+        return {"rate": jnp.exp(theta["rate"]), "shift": theta["shift"]}
+
+    def step(self, theta, state, key):
+        return super().step({**theta, "rate": jnp.log(theta["rate"])}, state, key)
+
+
+@pytest.mark.parametrize(
+    "estimator", [EvolutionStrategies(6, window=3, pairs=2), FullUnroll(6)], ids=["pes", "unroll"]
+)
+def test_what_is_prepared_is_what_steps_read(estimator):
+    found = []
+    for problem in (Quadratic(), Prepared()):
+        runs = estimator.init(problem, THETA, key=KEY)
+        found.append(estimate(estimator, problem, THETA, runs, KEY)[0])
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), *found)
+
+
+def test_theta_is_prepared_once_per_window():
+    """Outside of the loop over steps, which a sine of θ shows."""
+
+    class Sine(Quadratic):
+        def prepare(self, theta):
+            return {**theta, "rate": jnp.sin(theta["rate"])}
+
+    estimator = EvolutionStrategies(6, window=3, pairs=2)
+    runs = estimator.init(Sine(), THETA, key=KEY)
+    jaxpr = jax.make_jaxpr(lambda r: estimator.estimate(Sine(), THETA, r, key=KEY))(runs)
+    (scan,) = [e for e in jaxpr.eqns if e.primitive.name == "scan" and e.params["length"] == 3]
+    assert "sin " in str(jaxpr) and "sin " not in str(scan.params["jaxpr"])
+
+
+BOTH = MeanEstimator([EvolutionStrategies(20, window=5, pairs=4), FullUnroll(7, runs=2)])
+
+
+def test_several_problems_are_averaged():
+    problems, keys = (Quadratic(), Quadratic()), jax.random.split(KEY, 2)
+    runs = BOTH.init(problems, THETA, key=KEY)
+    found, after = estimate(BOTH, problems, THETA, runs, KEY)
+    parts = [
+        estimate(one, Quadratic(), THETA, r, k)
+        for one, r, k in zip(BOTH.estimators, runs, keys, strict=True)
+    ]
+    (first, continued), (second, _) = parts
+    for name in THETA:
+        mean = (first.gradient[name] + second.gradient[name]) / 2
+        np.testing.assert_allclose(found.gradient[name], mean, rtol=1e-6)
+    assert found.loss == pytest.approx(float((first.loss + second.loss) / 2))
+    jax.tree.map(np.testing.assert_array_equal, after[0], continued)
+
+
+def test_a_problem_without_a_finite_loss_does_not_count():
+    one = EvolutionStrategies(5, window=5, pairs=4)
+    both, problems, theta = MeanEstimator([one, one]), (Flat(), Cliff()), jnp.zeros(())
+    runs = both.init(problems, theta, key=KEY)
+    found, _ = both.estimate(problems, theta, runs, key=KEY)
+    alone, _ = one.estimate(Flat(), theta, runs[0], key=jax.random.split(KEY, 2)[0])
+    assert float(found.gradient) == float(alone.gradient) != 0 and int(found.lost) == 4
+    assert float(found.loss) == float(alone.loss)
+
+
+class Flat(Cliff):
+    """A loss that rises steadily."""
+
+    def step(self, theta, state, key):
+        return state, theta
+
+
 def test_mistakes():
+    with pytest.raises(ValueError, match="no estimators"):
+        MeanEstimator([])
+    with pytest.raises(ValueError, match="2 estimators for 1 problems"):
+        BOTH.init((Quadratic(),), THETA, key=KEY)
     with pytest.raises(ValueError, match=r"horizon is 120 and window 50.*such as 100"):
         EvolutionStrategies(120, window=50)
     with pytest.raises(ValueError, match="sigma nan"):

@@ -152,6 +152,9 @@ def test_a_model_on_a_module_is_loaded_with_its_space(tmp_path):
     np.testing.assert_array_equal(loaded(x).bias, model(x).bias)
     with pytest.raises(ValueError, match=r"of the class 'Linear'[\s\S]*remedy: pass the weight"):
         load_model(file)
+    roles = {"weight": "out in", "bias": "shift"}
+    same = unf.WeightSpace.from_spec({"weight": "a [b]", "bias": "a"}, module, roles=roles)
+    assert load_model(file, space=same).space.roles["weight"] == ("out", "in")
 
 
 def test_other_backbones():
@@ -199,10 +202,8 @@ def test_loading_checks_arrays_and_description(tmp_path):
         load_model(bad)
     with pytest.raises(FileNotFoundError, match="absent"):
         load_model(tmp_path / "absent.safetensors")
-    with pytest.raises(SpecError, match="at 'b': the model was made for another weight space"):
-        load_model(
-            good, space=space_of({"b": ("h", (4,)), "r": ("h h", (4, 4)), "x": ("[i] h", (2, 4))})
-        )
+    with pytest.raises(SpecError, match="at 'b': another network, which differs in more"):
+        load_model(good, space=space_of({"b": ("d", (3,)), "r": ("d d", (3, 3))}))
 
 
 @pytest.mark.parametrize(

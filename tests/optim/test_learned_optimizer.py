@@ -9,7 +9,7 @@ import optax
 import pytest
 
 import unf
-from unf.optim import FORMS, Form, init_theta, learned_optimizer
+from unf.optim import FORMS, Form, init_theta, learned_optimizer, load, save
 from unf.optim._theta import DECAYS, KINDS
 from unf.testing import spaces
 
@@ -96,24 +96,21 @@ def test_without_a_network_it_is_sgd_with_momentum():
 def test_updates_move_with_the_neurons(kind, space):
     theta = init_theta(kind, space, key=KEY, beta=0.5)
     params, gradients = random_like(space, 1), random_like(space, 2)
-    step = jax.jit(lambda p, g: run(learned_optimizer(theta), p, [g, p]))
+    step = jax.jit(lambda p, g: run(learned_optimizer(theta, space=space), p, [g, p]))
     permutation = space.sample_permutation(jax.random.key(3))
     moved = step(space.permute(params, permutation), space.permute(gradients, permutation))
     assert_close(moved, space.permute(step(params, gradients), permutation), rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["nfn", "unf"])
+@pytest.mark.parametrize("kind", ["nfn", "unf", "tied"])
 def test_a_pointwise_start_is_the_deep_set(kind):
     options = {"key": KEY, "beta": 0.5, "form": FORMS["code"]}
     theta = init_theta(kind, SPACE, head_start="pointwise", **options)
-    assert_close(
-        run(learned_optimizer(theta)), run(learned_optimizer(init_theta("deepset", **options)))
-    )
+    deepset = run(learned_optimizer(init_theta("deepset", **options)))
+    assert_close(run(learned_optimizer(theta, space=SPACE)), deepset)
     fixed = spaces.mlp(3, 4, 2)
     theta = init_theta(kind, fixed, head_start="pointwise", **options)
-    assert_close(
-        run(learned_optimizer(theta)), run(learned_optimizer(init_theta("deepset", **options)))
-    )
+    assert_close(run(learned_optimizer(theta, space=fixed)), deepset)
 
 
 THETA = init_theta("unf", SPACE, key=KEY, beta=0.1)
@@ -196,11 +193,53 @@ def test_updates_have_the_type_of_parameters(dtype):
     assert {x.dtype for x in jax.tree.leaves((state.nominal, state.momenta))} == {wide}
 
 
+def test_any_width():
+    """An optimizer fits wider networks by itself, and does there what `on` makes of it."""
+    wide = spaces.mlp(5, 9, 3)
+    params, gradients = random_like(wide, 1), random_like(wide, 2)
+    by_itself = run(learned_optimizer(THETA), params, [gradients])
+    assert_close(by_itself, run(learned_optimizer(THETA.on(wide)), params, [gradients]))
+    assert_close(by_itself, run(learned_optimizer(THETA.on(wide.relax())), params, [gradients]))
+    assert THETA.on(wide).on(SPACE).space == SPACE
+    nfn = init_theta("nfn", spaces.paper_cnn().relax(), key=KEY, spatial=(-1, -3))
+    again = nfn.on(nfn.space.resize({2: 5}))
+    assert again.head.plan.in_space.fixed == nfn.head.plan.in_space.fixed
+
+
+def test_any_network(tmp_path):
+    """One tied optimizer trains networks of other depths, and is the same after `save`."""
+    theta = init_theta("tied", key=KEY, beta=0.5)
+    save(tmp_path / "tied", theta, task="several")
+    again = load(tmp_path / "tied")
+    for space in (spaces.mlp(3, 4, 2), spaces.mlp(5, 4, 4, 3)):
+        params, gradients = random_like(space, 1), random_like(space, 2)
+        moved = run(learned_optimizer(theta, space=space), params, [gradients])
+        assert_close(moved, run(learned_optimizer(again.on(space)), params, [gradients]))
+        from_file = learned_optimizer(tmp_path / "tied", space=space)
+        assert_close(moved, run(from_file, params, [gradients]))
+    with pytest.raises(unf.SpecError, match=r"needs the weight space(.|\n)*space=unf\.infer"):
+        learned_optimizer(theta).init(params)
+    with pytest.raises(ValueError, match="is on one weight space; save it as it was before `on`"):
+        save(tmp_path / "bound", theta.on(space))
+
+
+def test_what_sizes_do_not_decide_is_left_to_the_user():
+    shapes = {"q": jnp.zeros((3, 8)), "o": jnp.zeros((8, 3))}
+    spec = {"q": "d (h h.k)", "o": "(h h.k) d"}
+    space = unf.WeightSpace.from_spec(spec, shapes, sizes={"h": 2})
+    theta = init_theta("unf", space, key=KEY)
+    params = {"q": jnp.zeros((3, 16)), "o": jnp.zeros((16, 3))}
+    with pytest.raises(unf.SpecError, match=r"not determined(.|\n)*pass theta\.on\(space\)"):
+        learned_optimizer(theta).init(params)
+    wide = unf.WeightSpace.from_spec(spec, params, sizes={"h": 4})
+    learned_optimizer(theta.on(wide)).init(params)
+
+
 def test_mistakes():
     optimizer = learned_optimizer(THETA)
     with pytest.raises(ValueError, match=r"reads the parameters: call update\(gradients, state, p"):
         optimizer.update(GRADIENTS[0], optimizer.init(PARAMS))
-    with pytest.raises(unf.SpecError, match="another weight space") as error:
+    with pytest.raises(unf.SpecError, match="another network") as error:
         optimizer.init({"w": jnp.zeros((2, 2))})
     assert "b0" in str(error.value) and "deepset" in str(error.value)
     with pytest.raises(unf.SpecError, match="gradients do not match") as error:

@@ -27,7 +27,7 @@ def test_round_trip(kind, tmp_path):
         head_bias=False,
     )
     save(tmp_path / "o.safetensors", theta, task="cnn", steps=3)
-    again = load(tmp_path / "o.safetensors", space=SPACE)
+    again = load(tmp_path / "o.safetensors", space=None if kind == "tied" else SPACE)
     assert jax.tree.structure(again) == jax.tree.structure(theta)
     for a, b in zip(jax.tree.leaves(again), jax.tree.leaves(theta), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -36,9 +36,8 @@ def test_round_trip(kind, tmp_path):
 
 def test_another_weight_space_is_told_apart(tmp_path):
     save(tmp_path / "unf", init_theta("unf", SPACE, key=KEY))
-    with pytest.raises(unf.SpecError, match="made for another weight space") as error:
+    with pytest.raises(unf.SpecError, match="another network, which differs in more"):
         load(tmp_path / "unf", space=spaces.paper_mlp())
-    assert "at 'b'" in str(error.value) and "no such leaf" in str(error.value)
     save(tmp_path / "deepset", init_theta("deepset", key=KEY))
     assert load(tmp_path / "deepset", space=spaces.paper_mlp()).kind == "deepset"
 

@@ -128,7 +128,7 @@ def test_mistakes_are_named(theta):
     loss_of(net).backward()
     with pytest.raises(unf.SpecError, match=r"needs the parameters' names(.|\n)*named_parameters"):
         unf.torch.LearnedOptimizer(net.parameters(), theta).step()
-    with pytest.raises(unf.SpecError, match=r"at '0\.bias'(.|\n)*made for another weight space"):
+    with pytest.raises(unf.SpecError, match=r"at '0\.bias'(.|\n)*made for another network"):
         unf.torch.LearnedOptimizer(net[0].named_parameters(), theta).step()
     with pytest.raises(ValueError, match="no learned optimizer 'adam'"):
         unf.torch.LearnedOptimizer(net.parameters(), "adam")

@@ -27,6 +27,14 @@ def test_every_axis_has_a_dot_and_every_tensor_a_box():
         assert {f"{name} {size}" for name, size in space.sizes.items()} < said
 
 
+def test_boxes_and_dots_tell_roles():
+    shape = jax.ShapeDtypeStruct((3, 3, 4, 6), "float32")
+    space = WeightSpace.from_spec("[h] [w] c d", shape, roles="window window in out")
+    svg = draw_space(space)
+    assert "2 window in out, 3×3×4×6" in [text.text for text in tags(svg, "text")]
+    assert ". axis 3, out: d" in [title.text for title in tags(svg, "title")]
+
+
 def test_the_residual_stream_is_one_line():
     space = spaces.transformer()
     of_the_stream = sum("d" in str(leaf).split() for leaf in space.leaves)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from ..spec import Leaf
 from ..spec._grammar import format_axes, names_in
+from ..spec._roles import LeafRoles
 from ._expressions import Cat, Expr, Family, Prod, Variable, children
 from ._unread import unread_parts
 from ._values import Value
@@ -28,11 +29,11 @@ class Notes:
     unused: tuple[str, ...]
     left_out: Mapping[str, str] = field(default_factory=dict)
 
-    def explain(self, leaf: Leaf) -> Iterator[str]:
-        """The lines that explain one leaf, with the names that its axes have now."""
-        each = zip(leaf.axes, leaf.shape, self.reasons[leaf.path], strict=True)
-        for i, (axis, size, reasons) in enumerate(each):
-            yield f"axis {i}, {format_axes((axis,))}, {size} long"
+    def explain(self, leaf: Leaf, roles: LeafRoles) -> Iterator[str]:
+        """The lines that explain one leaf, with the names and roles that its axes have now."""
+        each = zip(leaf.axes, leaf.shape, roles, self.reasons[leaf.path], strict=True)
+        for i, (axis, size, role, reasons) in enumerate(each):
+            yield f"axis {i}, {format_axes((axis,))}, {size} long, {role}"
             yield from (f"  {reason}" for reason in reasons)
             for name in dict.fromkeys(name.path for name in names_in(axis)):
                 if parent := name.rpartition(".")[0]:

@@ -21,6 +21,7 @@ from ._result import to_axes
 from ._unification import unify
 from ._unread import find_unread
 from ._values import INPUTS, Value
+from .roles import find_roles
 
 
 def infer(
@@ -95,6 +96,7 @@ def infer(
         tuple(Leaf(p, axes, shape) for (p, shape), axes in zip(leaves, written, strict=True)),
         sizes,
         make_notes(paths, parameters, used // (2 * INPUTS), unread),
+        find_roles(jaxpr, [shape for _, shape in leaves]),
     )
 
 

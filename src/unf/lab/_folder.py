@@ -1,5 +1,6 @@
 """Results folders: one way to begin a job, resume it, or replace it; where results come from."""
 
+import dataclasses
 import datetime
 import platform
 from collections.abc import Iterator, Mapping, Sequence
@@ -76,6 +77,24 @@ def first_difference(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> str
         if known.get(name) != wanted.get(name):
             return f"{name} = {shown(known.get(name))}, not {shown(wanted.get(name))}"
     return None
+
+
+def added(default: Any) -> Any:
+    """A field of a dataclass that came after jobs with it were first stored, see `described`."""
+    return dataclasses.field(default=default, metadata={"added": True})
+
+
+def described(options: Any) -> dict[str, Any]:
+    """The fields of a dataclass for the description of a job.
+
+    Fields that were `added` later are left out at their defaults, so that jobs that were stored
+    before can still be resumed.
+    """
+    values = dataclasses.asdict(options)
+    for field in dataclasses.fields(options):
+        if field.metadata.get("added") and values[field.name] == field.default:
+            del values[field.name]
+    return values
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Estimators of meta-gradients, behind one small interface."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from math import inf
 from typing import Any, NamedTuple
 
@@ -31,15 +32,18 @@ class Estimate(NamedTuple):
 
 
 class Estimator(eqx.Module):
-    """Estimates meta-gradients from runs, which continue from one estimate to the next."""
+    """Estimates meta-gradients from runs, which continue from one estimate to the next.
+
+    `problem` is the `Problem` to unroll; for a `MeanEstimator`, a tuple of several.
+    """
 
     @abstractmethod
-    def init(self, problem: Problem, theta: Any, *, key: PRNGKeyArray) -> PyTree:
+    def init(self, problem: Any, theta: Any, *, key: PRNGKeyArray) -> PyTree:
         """Start the runs."""
 
     @abstractmethod
     def estimate(
-        self, problem: Problem, theta: Any, runs: PyTree, *, key: PRNGKeyArray
+        self, problem: Any, theta: Any, runs: PyTree, *, key: PRNGKeyArray
     ) -> tuple[Estimate, PyTree]:
         """Continue the runs, and estimate the gradient from them."""
 
@@ -156,7 +160,8 @@ class EvolutionStrategies(Estimator):
         drawn = jax.vmap(lambda k: problem.draw(key=k))(jax.random.split(step_key, self.window))
 
         def run(moved: Any, state: PyTree) -> tuple[PyTree, Array]:
-            return jax.lax.scan(lambda s, d: problem.step(moved, s, d), state, drawn)
+            ready = problem.prepare(moved)
+            return jax.lax.scan(lambda s, d: problem.step(ready, s, d), state, drawn)
 
         states, losses = jax.vmap(run)(both, pair.states)
         limit = self.max_loss.astype(losses.dtype)
@@ -184,7 +189,7 @@ class EvolutionStrategies(Estimator):
         return jnp.where(at_end, losses[:, -1] * (self.horizon // self.window), 0)
 
     def _fresh(self, problem: Problem, theta: Any, key: PRNGKeyArray) -> Pair:
-        state = problem.init(theta, key=key)
+        state = problem.init(problem.prepare(theta), key=key)
         states = jax.tree.map(lambda x: jnp.stack([x, x]), state)
         zero = jax.tree.map(jnp.zeros_like, theta)
         return Pair(states, zero, jnp.zeros((), jnp.int32), jnp.ones((), bool))
@@ -223,9 +228,10 @@ class FullUnroll(Estimator):
 
         def objective(theta: Any, key: PRNGKeyArray) -> tuple[Array, Array]:
             first, rest = jax.random.split(key)
-            step = jax.checkpoint(lambda s, k: problem.step(theta, s, problem.draw(key=k)))
+            ready = problem.prepare(theta)
+            step = jax.checkpoint(lambda s, k: problem.step(ready, s, problem.draw(key=k)))
             keys = jax.random.split(rest, self.horizon)
-            _, losses = jax.lax.scan(step, problem.init(theta, key=first), keys)
+            _, losses = jax.lax.scan(step, problem.init(ready, key=first), keys)
             chosen = jnp.mean(losses) if self.objective == "mean" else losses[-1]
             return chosen, jnp.mean(losses)
 
@@ -242,6 +248,49 @@ class FullUnroll(Estimator):
 
         gradient = jax.tree.map(average, gradients)
         return Estimate(gradient, loss, jnp.sum(~usable).astype(jnp.int32)), ()
+
+
+class MeanEstimator(Estimator):
+    """The mean of the estimates on several problems, each with an estimator and runs of its own.
+
+    Losses should be comparable, see `RelativeLoss`. A problem without a finite loss does not
+    count.
+
+    Attributes:
+        estimators: one for each problem.
+    """
+
+    estimators: tuple[Estimator, ...]
+
+    def __init__(self, estimators: Sequence[Estimator]):
+        """Initialize an estimator; there must be at least one to average."""
+        if not estimators:
+            raise ValueError("there are no estimators; expected one for each problem")
+        self.estimators = tuple(estimators)
+
+    def init(self, problem: tuple[Problem, ...], theta: Any, *, key: PRNGKeyArray) -> tuple:
+        """Start the runs of every problem."""
+        if len(problem) != len(self.estimators):
+            raise ValueError(
+                f"{len(self.estimators)} estimators for {len(problem)} problems; expected one each"
+            )
+        keys = jax.random.split(key, len(self.estimators))
+        parts = zip(self.estimators, problem, keys, strict=True)
+        return tuple(one.init(each, theta, key=k) for one, each, k in parts)
+
+    def estimate(
+        self, problem: tuple[Problem, ...], theta: Any, runs: tuple, *, key: PRNGKeyArray
+    ) -> tuple[Estimate, tuple]:
+        """Continue the runs of every problem, and average."""
+        keys = jax.random.split(key, len(self.estimators))
+        parts = zip(self.estimators, problem, runs, keys, strict=True)
+        estimates, runs = zip(
+            *(one.estimate(each, theta, r, key=k) for one, each, r, k in parts), strict=True
+        )
+        gradients, losses, lost = zip(*estimates, strict=True)
+        loss, counted = _mean_of_finite(jnp.stack(losses))
+        gradient = jax.tree.map(lambda *g: sum(g) / counted.astype(g[0].dtype), *gradients)
+        return Estimate(gradient, loss, jnp.stack(lost).sum(dtype=jnp.int32)), runs
 
 
 def _mean_of_finite(losses: Float[Array, " runs"]) -> tuple[Float[Array, ""], Float[Array, ""]]:

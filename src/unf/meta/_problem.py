@@ -1,12 +1,14 @@
 """Tasks for networks, and the inner problems whose steps depend on θ."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
@@ -34,8 +36,11 @@ class Task(ABC):
     name: ClassVar[str]
     horizon: ClassVar[int] = 2000
     """The number of training steps in the paper."""
-    spatial: ClassVar[tuple[str, ...]] = ()
-    """The names of fixed axes that are filter windows."""
+
+    @property
+    def spatial(self) -> tuple[str, ...]:
+        """The names of fixed axes that are filter windows, for an NFN."""
+        return ()
 
     @abstractmethod
     def init(self, *, key: PRNGKeyArray) -> PyTree:
@@ -75,6 +80,10 @@ class Problem(eqx.Module):
     Arrays that it needs must be fields, so that they are arguments of compiled functions.
     """
 
+    def prepare(self, theta: Any) -> Any:
+        """What `init` and `step` read of θ, computed once per window; by default θ itself."""
+        return theta
+
     @abstractmethod
     def init(self, theta: Any, *, key: PRNGKeyArray) -> PyTree:
         """The initial state."""
@@ -96,18 +105,38 @@ class InnerTraining(Problem):
 
     The loss of a step is the training loss before its update.
 
+    With `reparametrize` = τ > 0, every run draws a factor sᵢ = exp(τ zᵢ), zᵢ ~ N(0, 1), for each
+    tensor Wᵢ of the network. The optimizer trains Vᵢ = Wᵢ/sᵢ, and the network is evaluated at
+    sᵢ Vᵢ: it starts as the same function, but the optimizer meets other scales of weights and
+    gradients.
+
     Attributes:
         data: the task's training data.
         task: the task.
+        reparametrize: τ, the standard deviation of the logarithms of the factors.
     """
 
     data: PyTree
     task: Task = eqx.field(static=True)
+    reparametrize: float = eqx.field(static=True, default=0.0)
+
+    def prepare(self, theta: Theta) -> Theta:
+        """θ on the task's weight space, with coefficients gathered from tables if they are tied."""
+        return theta.on(self.task.space)
 
     def init(self, theta: Theta, *, key: PRNGKeyArray) -> PyTree:
-        """A new network and the optimizer's state."""
-        params = self.task.init(key=key)
-        return params, learned_optimizer(theta).init(params)
+        """A new network, the optimizer's state, and the factors if there are any."""
+        if not self.reparametrize:
+            params = self.task.init(key=key)
+            return params, learned_optimizer(theta).init(params)
+        params_key, factors_key = jax.random.split(key)
+        params = self.task.init(key=params_key)
+        leaves, treedef = jax.tree.flatten(params)
+        logs = self.reparametrize * jax.random.normal(factors_key, (len(leaves),), jnp.float32)
+        pairs = zip(jnp.exp(logs), leaves, strict=True)
+        factors = treedef.unflatten([s.astype(leaf.dtype) for s, leaf in pairs])
+        params = jax.tree.map(jnp.divide, params, factors)
+        return params, learned_optimizer(theta).init(params), factors
 
     def draw(self, *, key: PRNGKeyArray) -> PyTree:
         """A random batch."""
@@ -115,14 +144,57 @@ class InnerTraining(Problem):
 
     def step(self, theta: Theta, state: PyTree, drawn: PyTree) -> tuple[PyTree, Float[Array, ""]]:
         """One update on a batch."""
-        return training_step(self.task, learned_optimizer(theta), state, drawn)
+        optimizer = learned_optimizer(theta)
+        if not self.reparametrize:
+            return training_step(self.task.loss, optimizer, state, drawn)
+        *training, factors = state
+
+        def loss(params: PyTree, batch: PyTree) -> Float[Array, ""]:
+            return self.task.loss(jax.tree.map(jnp.multiply, factors, params), batch)
+
+        (params, memory), found = training_step(loss, optimizer, tuple(training), drawn)
+        return (params, memory, factors), found
+
+
+class RelativeLoss(Problem):
+    """A problem with the losses log(loss/reference), which compare across problems.
+
+    Attributes:
+        problem: the problem to unroll, with losses above 0.
+        reference: the loss that becomes 0, such as that of an untrained network.
+    """
+
+    problem: Problem
+    reference: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+
+    def prepare(self, theta: Any) -> Any:
+        """As the problem does."""
+        return self.problem.prepare(theta)
+
+    def init(self, theta: Any, *, key: PRNGKeyArray) -> PyTree:
+        """The problem's initial state."""
+        return self.problem.init(theta, key=key)
+
+    def draw(self, *, key: PRNGKeyArray) -> PyTree:
+        """What the problem draws."""
+        return self.problem.draw(key=key)
+
+    def step(self, theta: Any, state: PyTree, drawn: PyTree) -> tuple[PyTree, Float[Array, ""]]:
+        """The problem's next state, and the logarithm of its relative loss."""
+        state, loss = self.problem.step(theta, state, drawn)
+        relative = loss / self.reference.astype(loss.dtype)
+        tiny = jnp.finfo(loss.dtype).tiny  # a loss of 0 is not a run that exploded
+        return state, jnp.log(jnp.maximum(relative, tiny))
 
 
 def training_step(
-    task: Task, optimizer: optax.GradientTransformation, state: PyTree, batch: PyTree
+    loss: Callable[[PyTree, PyTree], Float[Array, ""]],
+    optimizer: optax.GradientTransformation,
+    state: PyTree,
+    batch: PyTree,
 ) -> tuple[PyTree, Float[Array, ""]]:
     """One update of `(params, optimizer state)` on a batch, and the loss before it."""
     params, memory = state
-    loss, gradients = jax.value_and_grad(task.loss)(params, batch)
+    found, gradients = jax.value_and_grad(loss)(params, batch)
     updates, memory = optimizer.update(gradients, memory, params)
-    return (optax.apply_updates(params, updates), memory), loss
+    return (optax.apply_updates(params, updates), memory), found

@@ -1,5 +1,6 @@
 """Meta-training: many estimates and meta-updates in one call of a compiled function."""
 
+from math import gcd
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -10,8 +11,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from .._devices import UnevenError, connect, even_mesh, put
-from ._estimators import Estimator, EvolutionStrategies
-from ._problem import Problem
+from ._estimators import Estimator, EvolutionStrategies, MeanEstimator
 
 
 class MetaState(NamedTuple):
@@ -39,7 +39,7 @@ class Metrics(NamedTuple):
 
 
 def begin(
-    problem: Problem,
+    problem: Any,
     estimator: Estimator,
     optimizer: optax.GradientTransformation,
     theta: Any,
@@ -48,33 +48,42 @@ def begin(
 ) -> MetaState:
     """The state before the first meta-step.
 
-    The key draws the initial states of the runs; `advance` needs another one.
+    The key draws the initial states of the runs; `advance` needs another one. The problem is
+    what the estimator takes: a `Problem`, or a tuple of them for a `MeanEstimator`.
     """
     runs = eqx.filter_jit(estimator.init)(problem, theta, key=key)
     return MetaState(theta, optimizer.init(theta), runs, jnp.zeros((), jnp.int32))
 
 
-def shard(state: MetaState, problem: Problem, estimator: Estimator) -> tuple[MetaState, Problem]:
+def shard(state: MetaState, problem: Any, estimator: Estimator) -> tuple[MetaState, Any]:
     """Shard pairs of runs across all devices of all processes, and replicate everything else.
 
     Raises:
         UnevenError: if the pairs cannot be sharded evenly across the processes.
     """
-    if not isinstance(estimator, EvolutionStrategies):
+    if not (pairs := _pairs(estimator)):
         if jax.process_count() > 1:
             raise UnevenError("full unrolls run in one process; choose another estimator")
         return state, problem
-    connect(even_mesh(estimator.pairs, "pairs"))
-    replicated, sharded = _shardings(estimator)
+    connect(even_mesh(pairs, "pairs"))
+    replicated, sharded = _shardings(pairs)
     data, rest = eqx.partition(problem, eqx.is_array)
     placed = put(state._replace(runs=None), replicated)
     problem = eqx.combine(put(data, replicated), rest)
     return placed._replace(runs=put(state.runs, sharded)), problem
 
 
-def _shardings(estimator: EvolutionStrategies) -> tuple[NamedSharding, NamedSharding]:
+def _pairs(estimator: Estimator) -> int:
+    """How many parts runs can be sharded into; 0 if they are not pairs."""
+    if isinstance(estimator, MeanEstimator):
+        counts = [_pairs(one) for one in estimator.estimators]
+        return gcd(*counts) if all(counts) else 0
+    return estimator.pairs if isinstance(estimator, EvolutionStrategies) else 0
+
+
+def _shardings(pairs: int) -> tuple[NamedSharding, NamedSharding]:
     """The shardings of replicated arrays, and of arrays sharded by pairs."""
-    mesh = even_mesh(estimator.pairs, "pairs")
+    mesh = even_mesh(pairs, "pairs")
     return NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("pairs"))
 
 
@@ -82,17 +91,17 @@ def _keep_sharded(
     state: MetaState, metrics: Metrics, estimator: Estimator
 ) -> tuple[MetaState, Metrics]:
     """Keep the shardings of `shard`, so that every process can read replicated arrays."""
-    if not isinstance(estimator, EvolutionStrategies):
+    if not (pairs := _pairs(estimator)):
         return state, metrics
     keep = jax.lax.with_sharding_constraint
-    replicated, sharded = _shardings(estimator)
+    replicated, sharded = _shardings(pairs)
     same, metrics = keep((state._replace(runs=None), metrics), replicated)
     return same._replace(runs=keep(state.runs, sharded)), metrics
 
 
 @eqx.filter_jit
 def advance(
-    problem: Problem,
+    problem: Any,
     estimator: Estimator,
     update: Any,
     state: MetaState,
@@ -104,7 +113,7 @@ def advance(
     """Make `count` meta-steps in one call; estimates that are not finite change nothing.
 
     Args:
-        problem: the problem to unroll.
+        problem: the problem to unroll, or a tuple of them for a `MeanEstimator`.
         estimator: estimates gradients.
         update: the update function of the meta-optimizer.
         state: the state to continue from.

@@ -2,9 +2,17 @@
 
 from ._fit import Fit, fit
 from ._fitted import Fitted
-from ._invariant import Invariant, InvariantDeepSet, InvariantUNF, StatNN
+from ._invariant import (
+    Invariant,
+    InvariantDeepSet,
+    InvariantTied,
+    InvariantUNF,
+    StatNN,
+    TiedDeepSet,
+    TiedStatNN,
+)
 from ._io import load_model, save_model
-from ._unf import UNF
+from ._unf import UNF, Tied
 
 __all__ = [
     "UNF",
@@ -12,8 +20,12 @@ __all__ = [
     "Fitted",
     "Invariant",
     "InvariantDeepSet",
+    "InvariantTied",
     "InvariantUNF",
     "StatNN",
+    "Tied",
+    "TiedDeepSet",
+    "TiedStatNN",
     "fit",
     "load_model",
     "save_model",

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ..spec import SpecError
+from ..spec import SpecError, WeightSpace
 from ._scores import accuracy, kendall_tau, r_squared
 
 Loss = Literal["mse", "bce", "cross-entropy"]
@@ -57,6 +57,10 @@ class Fitted(eqx.Module):
             constants = zip(leaves, self.shift, self.scale, strict=True)
             x = treedef.unflatten([_affine(leaf, -m / s, 1 / s) for leaf, m, s in constants])
         return self.model(x, **options)
+
+    def on(self, space: WeightSpace) -> "Fitted":
+        """The model with the same parameters and constants on a weight space of other sizes."""
+        return replace(self, model=self.model.on(space))
 
     def predict(self, weights: PyTree, *, batch_size: int = 32) -> Float[np.ndarray, "n *out_size"]:
         """Predictions for many networks: values, probabilities, or a row of them for each class.

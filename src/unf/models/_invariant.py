@@ -1,6 +1,6 @@
 """Invariant models: an equivariant backbone, pooling and an MLP (§4.1)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -11,9 +11,10 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from .._html import repr_html
 from ..basis._cost import MAX_FIXED
-from ..nn import DeepSetLinear, InvariantPool
+from ..nn import DeepSetLinear, InvariantPool, RolePool
+from ..nn._spaces import replace_fields
 from ..spec import SpecError, WeightSpace
-from ._unf import UNF, ActivationLike, record_call, resolve_activation
+from ._unf import UNF, ActivationLike, Tied, record_call, record_spaces, resolve_activation
 
 SEVEN_STATISTICS = ("mean", "var", "min", "q25", "median", "q75", "max")
 """The statistics of every tensor that the baseline of Unterthiner et al. (2020) reads."""
@@ -46,20 +47,21 @@ class Invariant(eqx.Module):
     """
 
     backbone: Any
-    pool: InvariantPool
+    pool: InvariantPool | RolePool
     head: Any
     activation: Callable[[Array], Array] | None = eqx.field(static=True, default=None)
-    raw_pool: InvariantPool | None = None
+    raw_pool: InvariantPool | RolePool | None = None
     made_by: tuple | None = eqx.field(static=True, default=None, repr=False)
 
     @property
-    def space(self) -> WeightSpace:
-        """The weight space of the input."""
+    def space(self) -> WeightSpace | None:
+        """The weight space of the input; None for a model that fits any, before `on`."""
         return getattr(self.backbone, "space", self.pool.space)
 
     def __call__(
         self,
         x: PyTree,
+        space: WeightSpace | None = None,
         *,
         key: PRNGKeyArray | None = None,
         mesh: Mesh | None = None,
@@ -69,10 +71,13 @@ class Invariant(eqx.Module):
 
         Args:
             x: features with a trailing channel axis.
+            space: their weight space, for a model that fits any; not needed after `on`.
             key: turns dropout on in a `UNF`.
             mesh: devices to shard features across, as in `UNFLinear`.
             axis: the mesh axis to shard leaves along; by default all of its axes together.
         """
+        if space is not None:
+            return self.on(space)(x, key=key, mesh=mesh, axis=axis)
         options = {"key": key, "mesh": mesh, "axis": axis}
         options = {name: value for name, value in options.items() if value is not None}
         hidden = x if self.backbone is None else self.backbone(x, **options)
@@ -84,6 +89,26 @@ class Invariant(eqx.Module):
         if self.backbone is None:
             _check_channels(self.head, self.pool, features)
         return self.head(features)
+
+    def on(self, space: WeightSpace) -> "Invariant":
+        """The model with the same coefficients on another weight space.
+
+        Models of tied layers fit any space. Others fit those that differ from their own in the
+        sizes of permuted axes.
+
+        Raises:
+            SpecError: naming the first leaf or fixed axis that differs.
+        """
+        has_space = hasattr(self.backbone, "on")
+        backbone = self.backbone.on(space) if has_space else self.backbone
+        pooled = space if self.pool.space == self.space else backbone.inner_space
+        return replace_fields(
+            self,
+            backbone=backbone,
+            pool=self.pool.on(pooled),
+            raw_pool=self.raw_pool and self.raw_pool.on(space),
+            made_by=self.made_by and record_spaces(self.made_by, {self.space: space}),
+        )
 
     _repr_html_ = repr_html
 
@@ -100,6 +125,17 @@ class DeepSet(eqx.Module):
         for layer in self.layers[1:]:
             x = layer(jax.tree.map(self.activation, x))
         return x
+
+
+def _make_deep_set(
+    in_channels: int, hidden_channels: int, activation: ActivationLike, keys: Sequence[PRNGKeyArray]
+) -> DeepSet:
+    """Deep Set layers, one for each key."""
+    if not len(keys):
+        raise ValueError("num_layers is 0; expected at least 1")
+    widths = [in_channels, *[hidden_channels] * len(keys)]
+    layers = tuple(DeepSetLinear(*widths[i : i + 2], key=each) for i, each in enumerate(keys))
+    return DeepSet(layers, resolve_activation(activation))
 
 
 def InvariantUNF(
@@ -166,9 +202,7 @@ def InvariantUNF(
         minimal=minimal,
         max_fixed=max_fixed,
     )
-    pool = InvariantPool(
-        backbone.layers[0].plan.in_space, statistics=statistics, keep_fixed=keep_fixed
-    )
+    pool = InvariantPool(backbone.inner_space, statistics=statistics, keep_fixed=keep_fixed)
     raw_pool = InvariantPool(space, statistics=SEVEN_STATISTICS) if raw_statistics else None
     features = pool.out_size(hidden_channels)
     features += raw_pool.out_size(in_channels) if raw_pool is not None else 0
@@ -193,12 +227,8 @@ def InvariantDeepSet(
     The arguments have the same meaning as those of `InvariantUNF`.
     """
     made_by = record_call("InvariantDeepSet", locals())
-    if num_layers < 1:
-        raise ValueError(f"num_layers is {num_layers}; expected at least 1")
     *keys, head_key = jax.random.split(key, num_layers + 1)
-    widths = [in_channels, *[hidden_channels] * num_layers]
-    layers = tuple(DeepSetLinear(*widths[i : i + 2], key=each) for i, each in enumerate(keys))
-    backbone = DeepSet(layers, resolve_activation(activation))
+    backbone = _make_deep_set(in_channels, hidden_channels, activation, keys)
     pool = InvariantPool(space)
     features = pool.out_size(hidden_channels)
     head = _make_head(features, out_size, mlp_width, mlp_layers, activation, head_key)
@@ -228,6 +258,108 @@ def StatNN(
     return Invariant(None, pool, head, made_by=made_by)
 
 
+def InvariantTied(
+    in_channels: int,
+    out_size: int,
+    *,
+    key: PRNGKeyArray,
+    spaces: Iterable[WeightSpace] | None = None,
+    hidden_channels: int = 16,
+    num_layers: int = 3,
+    mlp_width: int = 512,
+    mlp_layers: int = 3,
+    activation: ActivationLike = "relu",
+    norm: bool = False,
+    dropout: float = 0.0,
+    statistics: str | tuple[str, ...] = ("mean",),
+    raw_statistics: bool = False,
+) -> Invariant:
+    """An invariant model for any network: tied layers, statistics pooled by role, and an MLP.
+
+    >>> import jax, unf
+    >>> model = InvariantTied(1, 1, key=jax.random.key(0))
+    >>> for shape in ((8, 2), (16, 3, 3)):
+    ...     x = {"w": jax.numpy.ones((*shape, 1))}
+    ...     spec = {"w": " ".join("abc"[: len(shape)])}
+    ...     space = unf.WeightSpace.from_spec(spec, {"w": x["w"][..., 0]})
+    ...     print(model(x, space).shape)
+    (1,)
+    (1,)
+
+    Args:
+        in_channels: channels of the input.
+        out_size: length of the output vector.
+        key: draws the coefficients.
+        spaces: the weight spaces whose keys the tables have, see `unf.nn.TiedLinear`.
+        hidden_channels: channels of every tied layer.
+        num_layers: the number of tied layers.
+        mlp_width: width of the MLP.
+        mlp_layers: the number of linear layers of the MLP.
+        activation: a function, or its name in `jax.nn`; only functions of `jax.nn` can be saved.
+        norm: normalize channels before each activation between tied layers.
+        dropout: rate of dropout after each of those activations.
+        statistics: what to pool, see `unf.nn.RolePool`.
+        raw_statistics: give the MLP the statistics of the input too, as `TiedStatNN` sees them.
+    """
+    made_by = record_call("InvariantTied", locals())
+    backbone_key, head_key = jax.random.split(key)
+    backbone = Tied(
+        in_channels,
+        hidden_channels,
+        key=backbone_key,
+        spaces=spaces,
+        hidden_channels=hidden_channels,
+        num_layers=num_layers,
+        activation=activation,
+        norm=norm,
+        dropout=dropout,
+    )
+    pool = RolePool(statistics=statistics)
+    raw_pool = RolePool(statistics=SEVEN_STATISTICS) if raw_statistics else None
+    features = pool.out_size(hidden_channels)
+    features += raw_pool.out_size(in_channels) if raw_pool is not None else 0
+    head = _make_head(features, out_size, mlp_width, mlp_layers, activation, head_key)
+    return Invariant(backbone, pool, head, backbone.activation, raw_pool, made_by)
+
+
+def TiedDeepSet(
+    in_channels: int,
+    out_size: int,
+    *,
+    key: PRNGKeyArray,
+    hidden_channels: int = 16,
+    num_layers: int = 3,
+    mlp_width: int = 512,
+    mlp_layers: int = 3,
+    activation: ActivationLike = "relu",
+) -> Invariant:
+    """`InvariantTied` with Deep Set layers, which ignore any reordering of a tensor's entries."""
+    made_by = record_call("TiedDeepSet", locals())
+    *keys, head_key = jax.random.split(key, num_layers + 1)
+    backbone = _make_deep_set(in_channels, hidden_channels, activation, keys)
+    pool = RolePool()
+    features = pool.out_size(hidden_channels)
+    head = _make_head(features, out_size, mlp_width, mlp_layers, activation, head_key)
+    return Invariant(backbone, pool, head, backbone.activation, made_by=made_by)
+
+
+def TiedStatNN(
+    in_channels: int,
+    out_size: int,
+    *,
+    key: PRNGKeyArray,
+    mlp_width: int = 600,
+    mlp_layers: int = 6,
+    activation: ActivationLike = "relu",
+) -> Invariant:
+    """`StatNN` for any network: its seven statistics, pooled by role."""
+    made_by = record_call("TiedStatNN", locals())
+    pool = RolePool(statistics=SEVEN_STATISTICS)
+    features = pool.out_size(in_channels)
+    head = _make_head(features, out_size, mlp_width, mlp_layers, activation, key)
+    return Invariant(None, pool, head, made_by=made_by)
+
+
 _make_mlp = eqx.filter_jit(eqx.nn.MLP)
 
 
@@ -245,7 +377,7 @@ def _make_head(
     return _make_mlp(features, out_size, width, depth=layers - 1, activation=function, key=key)
 
 
-def _check_channels(head: Any, pool: InvariantPool, features: Array) -> None:
+def _check_channels(head: Any, pool: InvariantPool | RolePool, features: Array) -> None:
     """Check the number of channels of the input, if no backbone has."""
     size = getattr(head, "in_size", features.size)
     if size != features.size:

@@ -1,7 +1,8 @@
 """Saving and loading models.
 
 The header of a file holds the function that made the model, its arguments and its weight spaces.
-Loading checks them against the arrays, and against the caller's weight space if one is given.
+Loading checks them against the arrays, and moves the model to the caller's weight space if one is
+given.
 """
 
 import os
@@ -13,15 +14,34 @@ import jax
 import jax.numpy as jnp
 
 from .._persistence import FORMAT, Arrays, read_tree, write_arrays
-from ..nn._pointwise import check_leaves
-from ..spec import SpecError, WeightSpace
+from ..nn import TiedLinear
+from ..spec import WeightSpace
+from ..spec._tree import without_roles
 from ._fitted import Fitted, Loss
-from ._invariant import Invariant, InvariantDeepSet, InvariantUNF, StatNN
-from ._unf import UNF
+from ._invariant import (
+    Invariant,
+    InvariantDeepSet,
+    InvariantTied,
+    InvariantUNF,
+    StatNN,
+    TiedDeepSet,
+    TiedStatNN,
+)
+from ._unf import UNF, Tied
 
 _CONSTANTS = ("shift", "scale", "out_shift", "out_scale")
 _MAKERS: dict[str, Callable[..., Any]] = {
-    make.__name__: make for make in (UNF, InvariantUNF, InvariantDeepSet, StatNN)
+    make.__name__: make
+    for make in (
+        UNF,
+        InvariantUNF,
+        InvariantDeepSet,
+        StatNN,
+        Tied,
+        InvariantTied,
+        TiedDeepSet,
+        TiedStatNN,
+    )
 }
 
 
@@ -29,9 +49,9 @@ def save_model(path: str | os.PathLike, model: eqx.Module) -> None:
     """Write a model to a safetensors file, atomically.
 
     Raises:
-        ValueError: if the model, or the one inside a `Fitted`, was not made by `UNF`,
-            `InvariantUNF`, `InvariantDeepSet` or `StatNN`, its structure was changed afterwards,
-            or its activation has no name.
+        ValueError: if the model, or the one inside a `Fitted`, was not made by a function of
+            `unf.models`, its structure was changed afterwards (a tied model is saved before
+            `on`), or its activation has no name.
     """
     inside = model.model if isinstance(model, Fitted) else model
     kind, arguments = getattr(inside, "made_by", None) or (None, ())
@@ -46,6 +66,9 @@ def save_model(path: str | os.PathLike, model: eqx.Module) -> None:
     if isinstance(model, Fitted):
         standardized = [name for name in _CONSTANTS if getattr(model, name) is not None]
         description["fitted"] = {"loss": model.loss, "constants": standardized}
+    tables = [x for x in jax.tree.leaves(model, is_leaf=_is_tied) if _is_tied(x)]
+    if tables:
+        description |= {"keys": tables[0].keys, "bias_keys": tables[0].bias_keys}
     given = [x for _, x in arguments if isinstance(x, WeightSpace)]
     if kind is None or jax.tree.structure(model) != jax.tree.structure(
         eqx.filter_eval_shape(lambda: _build(description, given))
@@ -64,18 +87,17 @@ def load_model(
 
     Args:
         path: the file.
-        space: the weight space that the model must have. It is needed if the model was made for
-            the arrays of a module, whose classes a file cannot hold.
+        space: the weight space to use the model on, which may differ from its own in the sizes of
+            permuted axes. It is needed, in the same sizes, if the model was made for the arrays
+            of a module, whose classes a file cannot hold.
 
     Raises:
         ValueError: if the file is not a model, or is damaged.
-        SpecError: if the model has another weight space than `space`.
+        SpecError: if the model does not fit `space`.
     """
     given = [] if space is None else [space]
     model = read_tree(path, "model", lambda about, arrays: _build(about, given, arrays), _upgrade)
-    if space is not None:
-        check_space(space, model.space, "model")
-    return model
+    return model if space is None or space == model.space else model.on(space)
 
 
 def _build(
@@ -95,12 +117,23 @@ def _build(
     }
     if make in (UNF, InvariantUNF):  # early versions kept all fixed axes
         config.setdefault("max_fixed", None)
-    known = {space.to_json(): space for space in given}
+    known = {without_roles(space.to_json()): space for space in given}
     for name in ("space", "out_space"):
         if (text := description.get(name)) is not None:
-            config[name] = known.get(text) or WeightSpace.from_json(text)
+            config[name] = known.get(without_roles(text)) or WeightSpace.from_json(text)
+    if "keys" in description:
+        config["spaces"] = ()
     model = make(**config, key=jax.random.key(0))
+    if "keys" in description:
+        keys = description["keys"], description["bias_keys"]
+        model = jax.tree.map(
+            lambda x: x.with_keys(*keys) if _is_tied(x) else x, model, is_leaf=_is_tied
+        )
     return model if "fitted" not in description else _build_fitted(model, description)
+
+
+def _is_tied(x: Any) -> bool:
+    return isinstance(x, TiedLinear)
 
 
 def _build_fitted(model: Any, description: dict[str, Any]) -> Fitted:
@@ -126,20 +159,3 @@ def _upgrade(description: dict[str, Any], arrays: Arrays) -> Arrays:
             name = name if name.startswith(".head") else name.replace(old, new)
         renamed[name] = array
     return renamed
-
-
-def check_space(given: WeightSpace, stored: WeightSpace, what: str) -> None:
-    """Check that a weight space is the one that a model or an optimizer was made for.
-
-    Raises:
-        SpecError: naming the first leaf that differs.
-    """
-    found, expected = (
-        {leaf.path: f'"{leaf}", shape {leaf.shape}' for leaf in space.leaves}
-        for space in (given, stored)
-    )
-    remedy = "use it on weights of the network it was made for, or make one for these"
-    message = f"the {what} was made for another weight space"
-    check_leaves(found, expected, message, remedy)
-    if given != stored:
-        raise SpecError(f"{message}: the containers differ", remedy=remedy)

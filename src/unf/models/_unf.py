@@ -1,6 +1,8 @@
 """Deep equivariant models (§3.5)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import equinox as eqx
@@ -11,8 +13,10 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from .._html import repr_html
 from ..basis._cost import MAX_FIXED
-from ..nn import MatrixProducts, Pointwise, PositionalEncoding, UNFLinear
-from ..spec import WeightSpace
+from ..nn import MatrixProducts, Pointwise, PositionalEncoding, TiedLinear, UNFLinear
+from ..nn._spaces import replace_fields, resize_with
+from ..spec import SpecError, WeightSpace
+from ..spec._space import check_differs_in_sizes, check_is_space
 
 ActivationLike = str | Callable[[Array], Array]
 
@@ -30,11 +34,41 @@ def resolve_activation(activation: ActivationLike) -> Callable[[Array], Array]:
 
 def record_call(function: str, arguments: Mapping[str, Any]) -> tuple:
     """A function's name and arguments, for `save_model`, which writes them instead of a model."""
-    kept = {name: x for name, x in arguments.items() if name not in ("self", "key", "dtype")}
+    left_out = ("self", "key", "dtype", "spaces")
+    kept = {name: x for name, x in arguments.items() if name not in left_out}
     for name in dir(jax.nn):
         if getattr(jax.nn, name) is kept["activation"]:
             kept["activation"] = name
     return function, tuple(kept.items())
+
+
+def record_spaces(made_by: tuple, changed: Mapping[WeightSpace | None, WeightSpace]) -> tuple:
+    """What `record_call` wrote, with other weight spaces among the arguments."""
+    function, arguments = made_by
+
+    def change(x: Any) -> Any:
+        return changed.get(x, x) if isinstance(x, WeightSpace) else x
+
+    return function, tuple((name, change(x)) for name, x in arguments)
+
+
+def _alternate(
+    x: PyTree,
+    layers: Sequence[Callable],
+    after: Sequence[tuple[Callable | None, ...]],
+    activation: Callable,
+    dropout: float,
+    key: PRNGKeyArray | None,
+) -> PyTree:
+    """Apply layers, and between two of them what is `after` the first, activation, and dropout."""
+    drop = Pointwise(eqx.nn.Dropout(dropout))
+    keys = [None] * len(layers) if key is None else jax.random.split(key, len(layers))
+    for i, layer in enumerate(layers[:-1]):
+        x = layer(x)
+        for function in after[i] if after else ():
+            x = x if function is None else function(x)
+        x = drop(jax.tree.map(activation, x), key=keys[i])
+    return layers[-1](x)
 
 
 class UNF(eqx.Module):
@@ -101,10 +135,7 @@ class UNF(eqx.Module):
             dtype: dtype of the coefficients.
         """
         self.made_by = record_call("UNF", locals())
-        if num_layers < 1:
-            raise ValueError(f"num_layers is {num_layers}; expected at least 1")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout is {dropout}; expected 0 <= dropout < 1")
+        _check_depth(num_layers, dropout)
         self.space, self.out_space = space, space if out_space is None else out_space
         self.activation, self.dropout = resolve_activation(activation), dropout
         inner = space if max_fixed is None else space.relax(above=max_fixed)
@@ -148,14 +179,153 @@ class UNF(eqx.Module):
             mesh: devices to shard features across, as in `UNFLinear`.
             axis: the mesh axis to shard leaves along; by default all of its axes together.
         """
-        dropout = Pointwise(eqx.nn.Dropout(self.dropout))
-        keys = [None] * len(self.layers) if key is None else jax.random.split(key, len(self.layers))
         x = x if self.positions is None else self.positions(x)
-        for i, layer in enumerate(self.layers[:-1]):
-            x = layer(x, mesh=mesh, axis=axis)
-            x = self.products[i](x) if self.products else x
-            x = self.norms[i](x) if self.norms else x
-            x = dropout(jax.tree.map(self.activation, x), key=keys[i])
-        return self.layers[-1](x, mesh=mesh, axis=axis)
+        layers = [partial(layer, mesh=mesh, axis=axis) for layer in self.layers]
+        after = list(zip_longest(self.products, self.norms))
+        return _alternate(x, layers, after, self.activation, self.dropout, key)
+
+    @property
+    def inner_space(self) -> WeightSpace:
+        """The weight space of the layers, in which long fixed axes are permuted."""
+        return self.layers[0].plan.in_space
+
+    def on(self, space: WeightSpace, *, out_space: WeightSpace | None = None) -> "UNF":
+        """The model with the same coefficients on a weight space of other sizes.
+
+        Only sizes of permuted axes may differ, among them long fixed axes that the model permutes
+        (`max_fixed`).
+
+        Args:
+            space: the weight space of the input.
+            out_space: that of the output; by default today's, at the sizes of `space`.
+
+        Raises:
+            SpecError: naming the first leaf or fixed axis that differs.
+        """
+        check_is_space(space)
+        was, max_fixed = self.inner_space, dict(self.made_by[1])["max_fixed"]
+        inner = space if max_fixed is None else space.relax(above=max_fixed)
+        check_differs_in_sizes(inner, was)
+        if out_space is None:
+            out_space = resize_with(self.out_space, self.space, space)
+        last = resize_with(self.layers[-1].plan.out_space, was, inner)
+        *layers, end = self.layers
+        return replace_fields(
+            self,
+            positions=self.positions and self.positions.on(inner),
+            layers=(*(layer.on(inner) for layer in layers), end.on(inner, out_space=last)),
+            products=tuple(layer.on(inner) for layer in self.products),
+            space=space,
+            out_space=out_space,
+            made_by=record_spaces(self.made_by, {self.space: space, self.out_space: out_space}),
+        )
 
     _repr_html_ = repr_html
+
+
+class Tied(eqx.Module):
+    """Tied layers with pointwise activations between them: an equivariant model for any network.
+
+    >>> import jax, unf
+    >>> model = Tied(1, 4, key=jax.random.key(0))
+    >>> for shape in ((8, 2), (16, 3, 3)):
+    ...     x = {"w": jax.numpy.ones((*shape, 1))}
+    ...     spec = {"w": " ".join("abc"[: len(shape)])}
+    ...     space = unf.WeightSpace.from_spec(spec, {"w": x["w"][..., 0]})
+    ...     print(model(x, space)["w"].shape)
+    (8, 2, 4)
+    (16, 3, 3, 4)
+
+    Attributes:
+        layers: `TiedLinear` layers, or the `UNFLinear` layers they are on one space.
+        space: the weight space; None before `on`.
+    """
+
+    layers: tuple[TiedLinear | UNFLinear, ...]
+    norms: tuple[Pointwise, ...]
+    activation: Callable[[Array], Array] = eqx.field(static=True)
+    dropout: float = eqx.field(static=True)
+    space: WeightSpace | None = eqx.field(static=True)
+    made_by: tuple = eqx.field(static=True, repr=False)
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        key: PRNGKeyArray,
+        spaces: Iterable[WeightSpace] | None = None,
+        hidden_channels: int = 16,
+        num_layers: int = 3,
+        activation: ActivationLike = "relu",
+        norm: bool = False,
+        dropout: float = 0.0,
+        dtype: Any = jnp.float32,
+    ):
+        """Initialize a model.
+
+        Args:
+            in_channels: channels of the input.
+            out_channels: channels of the output.
+            key: draws the coefficients.
+            spaces: the weight spaces whose keys the tables have, see `TiedLinear`.
+            hidden_channels: channels between layers.
+            num_layers: the number of tied layers.
+            activation: a function, or its name in `jax.nn`; only functions of `jax.nn` can be
+                saved.
+            norm: normalize the channels of every entry before each activation.
+            dropout: rate of dropout after each activation, if the model is called with a key.
+            dtype: dtype of the coefficients.
+        """
+        self.made_by = record_call("Tied", locals())
+        _check_depth(num_layers, dropout)
+        self.activation, self.dropout, self.space = resolve_activation(activation), dropout, None
+        widths = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
+        spaces = None if spaces is None else list(spaces)
+        self.layers = tuple(
+            TiedLinear(*pair, key=each, spaces=spaces, dtype=dtype)
+            for pair, each in zip(pairwise(widths), jax.random.split(key, num_layers), strict=True)
+        )
+        self.norms = tuple(Pointwise(eqx.nn.LayerNorm(width)) for width in widths[1:-1] if norm)
+
+    def on(self, space: WeightSpace) -> "Tied":
+        """The model on one weight space."""
+        layers = tuple(layer.on(space) for layer in self.layers)
+        return replace_fields(self, layers=layers, space=space)
+
+    def coverage(self, space: WeightSpace) -> dict[str, float]:
+        """The share of a space's terms whose key the tables have, for each level."""
+        assert isinstance(self.layers[0], TiedLinear)
+        return self.layers[0].coverage(space)
+
+    def __call__(
+        self,
+        x: PyTree,
+        space: WeightSpace | None = None,
+        *,
+        key: PRNGKeyArray | None = None,
+        mesh: Mesh | None = None,
+        axis: str | None = None,
+    ) -> PyTree:
+        """Apply to features with a trailing channel axis.
+
+        Args:
+            x: the features.
+            space: their weight space; not needed after `on`.
+            key: turns dropout on.
+            mesh: devices to shard features across, as in `UNFLinear`.
+            axis: the mesh axis to shard leaves along; by default all of its axes together.
+        """
+        model = self if space is None else self.on(space)
+        if model.space is None:
+            raise SpecError("a tied model needs the weight space", remedy="call model(x, space)")
+        layers = [partial(layer, mesh=mesh, axis=axis) for layer in model.layers]
+        after = [(norm,) for norm in model.norms]
+        return _alternate(x, layers, after, self.activation, self.dropout, key)
+
+
+def _check_depth(num_layers: int, dropout: float) -> None:
+    if num_layers < 1:
+        raise ValueError(f"num_layers is {num_layers}; expected at least 1")
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout is {dropout}; expected 0 <= dropout < 1")

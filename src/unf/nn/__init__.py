@@ -3,10 +3,11 @@
 from ._functional import apply, coefficient_shapes
 from ._linear import NFNLinear, UNFLinear, init_coefficients
 from ._pointwise import DeepSetLinear, Pointwise, stack_channels
-from ._pool import InvariantPool
+from ._pool import InvariantPool, RolePool
 from ._position import PositionalEncoding
 from ._product import MatrixProducts
 from ._sharding import leaf_shardings, shard
+from ._tied import TiedLinear
 
 __all__ = [
     "DeepSetLinear",
@@ -15,6 +16,8 @@ __all__ = [
     "NFNLinear",
     "Pointwise",
     "PositionalEncoding",
+    "RolePool",
+    "TiedLinear",
     "UNFLinear",
     "apply",
     "coefficient_shapes",

@@ -1,6 +1,6 @@
 """The equivariant linear layer of the paper, and its special case for filters."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod, sqrt
 from typing import Any
 
@@ -17,7 +17,9 @@ from .._html import in_brief, repr_html
 from ..basis import CostReport, Plan, cost_report, make_plan, terms
 from ..basis._cost import core_parameters
 from ..spec import SpecError, WeightSpace
+from ..spec._space import check_differs_in_sizes
 from ._functional import Coefficients, apply, coefficient_shapes
+from ._spaces import replace_fields, resize_with
 
 _ROWS, _COLUMNS = 128, 1024
 """How many random numbers are drawn at a time."""
@@ -192,6 +194,25 @@ class UNFLinear(eqx.Module):
         leaves = len(self.plan.out_space.leaves)
         self.bias = jnp.zeros((leaves, out_channels), dtype) if bias else None
 
+    @classmethod
+    def from_coefficients(
+        cls,
+        plan: Plan,
+        coefficients: Mapping[str, Float[Array, "rows columns"]],
+        bias: Float[Array, "leaves channels"] | None = None,
+    ) -> "UNFLinear":
+        """The layer with given coefficients, whose shapes `coefficient_shapes` tells."""
+        core, (rows, columns) = plan.cores[0], plan.matrix_shape(plan.cores[0], 1, 1)
+        shape = coefficients[core.name].shape
+        return replace_fields(
+            object.__new__(cls),
+            coefficients=dict(coefficients),
+            bias=bias,
+            plan=plan,
+            in_channels=shape[0] // rows,
+            out_channels=shape[1] // columns,
+        )
+
     def __call__(self, x: PyTree, *, mesh: Mesh | None = None, axis: str | None = None) -> PyTree:
         """Apply to features: a tree like the weights, each leaf with a trailing channel axis.
 
@@ -201,6 +222,41 @@ class UNFLinear(eqx.Module):
             axis: the mesh axis to shard leaves along; by default all of its axes together.
         """
         return apply(self.plan, self.coefficients, x, self.bias, mesh=mesh, axis=axis)
+
+    def on(self, space: WeightSpace, *, out_space: WeightSpace | None = None) -> "UNFLinear":
+        """The layer with the same coefficients on another weight space.
+
+        Coefficients do not depend on the sizes of permuted axes, so these may differ.
+
+        >>> import jax, unf
+        >>> shapes = {"w": jax.ShapeDtypeStruct((8, 8), "float32")}
+        >>> space = unf.WeightSpace.from_spec({"w": "n n"}, shapes)
+        >>> layer = UNFLinear(space, 2, 3, key=jax.random.key(0))
+        >>> wide = layer.on(space.resize({"n": 64}))
+        >>> wide({"w": jax.numpy.ones((64, 64, 2))})["w"].shape
+        (64, 64, 3)
+
+        Args:
+            space: the weight space of the input.
+            out_space: that of the output; by default today's, at the sizes of `space`.
+
+        Raises:
+            SpecError: naming the first leaf or fixed axis that differs; or if the layer is
+                minimal, and another size makes other terms independent.
+        """
+        check_differs_in_sizes(space, self.plan.in_space)
+        if out_space is None:
+            out_space = resize_with(self.plan.out_space, self.plan.in_space, space)
+        check_differs_in_sizes(out_space, self.plan.out_space)
+        plan = make_plan(space, out_space, minimal=self.plan.minimal)
+        if self.plan.minimal and _terms_of(plan) != _terms_of(self.plan):
+            raise SpecError(
+                "a minimal layer has other terms at these sizes",
+                expected=f"{self.plan.num_terms:,} terms",
+                got=f"{plan.num_terms:,} terms",
+                remedy="make the layer with minimal=False",
+            )
+        return replace_fields(self, plan=plan)
 
     @property
     def num_parameters(self) -> int:
@@ -225,6 +281,11 @@ class UNFLinear(eqx.Module):
 
     __pdoc__ = in_brief
     _repr_html_ = repr_html
+
+
+def _terms_of(plan: Plan) -> list[tuple]:
+    """What the rows and columns of every core's matrix stand for."""
+    return [(c.name, c.features, c.targets, c.matchings, c.allowed) for c in plan.cores]
 
 
 def NFNLinear(

@@ -6,7 +6,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from ..spec import WeightSpace
+from ..spec import SpecError, WeightSpace
+from ..spec._space import check_differs_in_sizes, check_is_space
+from ._spaces import replace_fields
 
 _EPSILON = 1e-12
 _REDUCTIONS: dict[str, Callable[[Array], Array]] = {
@@ -45,11 +47,7 @@ class InvariantPool(eqx.Module):
             keep_fixed: pool over permuted axes only, so that every index of the fixed axes has
                 its own features. The result is still invariant.
         """
-        statistics = (statistics,) if isinstance(statistics, str) else tuple(statistics)
-        known = [*_REDUCTIONS, *_QUANTILES]
-        if not statistics or not set(statistics) <= set(known):
-            raise ValueError(f"statistics are {statistics}; expected some of {known}")
-        self.space, self.statistics, self.keep_fixed = space, statistics, keep_fixed
+        self.space, self.statistics, self.keep_fixed = space, _check(statistics), keep_fixed
 
     def out_size(self, channels: int) -> int:
         """The length of the result for inputs with that many channels."""
@@ -61,14 +59,100 @@ class InvariantPool(eqx.Module):
         """Pool features: leaf by leaf, statistic by statistic, channel by channel."""
         leaves = self.space.flatten(x, channels=True)
         arrays = self.space.fold(leaves) if self.keep_fixed else leaves
-        return jnp.concatenate([self._pool(array) for array in arrays])
+        return jnp.concatenate([_pool(array, self.statistics) for array in arrays])
 
-    def _pool(self, array: Array) -> Array:
-        entries = array.reshape(-1, array.shape[-1])
-        quantiles = [name for name in self.statistics if name in _QUANTILES]
-        found = {name: f(entries) for name, f in _REDUCTIONS.items() if name in self.statistics}
-        if quantiles:  # sort once for all of them
-            levels = jnp.asarray([_QUANTILES[name] for name in quantiles], entries.dtype)
-            values = jnp.quantile(entries, levels, axis=0)
-            found |= zip(quantiles, values, strict=True)
-        return jnp.concatenate([found[name] for name in self.statistics])
+    def on(self, space: WeightSpace) -> "InvariantPool":
+        """The same layer on a weight space of other sizes; fixed axes must agree."""
+        check_differs_in_sizes(space, self.space)
+        return replace_fields(self, space=space)
+
+
+class RolePool(eqx.Module):
+    """Average statistics over the leaves of each kind, so that every network has as many features.
+
+    By the roles of its axes, a leaf is a filter, a lookup table, a matrix, a scale or a shift. It
+    reads the input (its axis `in` or `index` is fixed), writes the output (its axis `out`, `scale`
+    or `shift` is), or is in between. For each of these 15 groups, the result has a 1 and the mean
+    of its leaves' statistics, or zeros if there are no such leaves.
+
+    Attributes:
+        statistics: what is pooled, see `InvariantPool`.
+        space: the weight space of the input; None before `on`.
+    """
+
+    statistics: tuple[str, ...] = eqx.field(static=True)
+    space: WeightSpace | None = eqx.field(static=True)
+
+    def __init__(self, *, statistics: str | tuple[str, ...] = ("mean",)):
+        """Initialize a pooling layer for any weight space."""
+        self.statistics, self.space = _check(statistics), None
+
+    def out_size(self, channels: int) -> int:
+        """The length of the result for inputs with that many channels."""
+        return len(_GROUPS) * (1 + channels * len(self.statistics))
+
+    def on(self, space: WeightSpace) -> "RolePool":
+        """The same layer on one weight space."""
+        check_is_space(space)
+        return replace_fields(self, space=space)
+
+    def __call__(self, x: PyTree, space: WeightSpace | None = None) -> Float[Array, " features"]:
+        """Pool features: group by group, statistic by statistic, channel by channel."""
+        space = self.space if space is None else space
+        if space is None:
+            raise SpecError("pooling by role needs the weight space", remedy="call pool(x, space)")
+        members: dict[tuple[str, str], list[Array]] = {group: [] for group in _GROUPS}
+        leaves = space.flatten(x, channels=True)
+        for group, leaf in zip(_groups_of(space), leaves, strict=True):
+            members[group].append(_pool(leaf, self.statistics))
+        size, dtype = self.out_size(leaves[0].shape[-1]) // len(_GROUPS), jnp.result_type(*leaves)
+        return jnp.concatenate(
+            [
+                jnp.concatenate([jnp.ones(1, dtype), jnp.mean(jnp.stack(found), axis=0)])
+                if found
+                else jnp.zeros(size, dtype)
+                for found in members.values()
+            ]
+        )
+
+
+_KINDS = {"window": "filter", "index": "lookup", "in": "matrix", "out": "matrix", "scale": "scale"}
+_GROUPS = tuple(
+    (kind, place)
+    for kind in ("filter", "lookup", "matrix", "scale", "shift")
+    for place in ("first", "between", "last")
+)
+
+
+def _groups_of(space: WeightSpace) -> list[tuple[str, str]]:
+    """The group of each leaf: its kind, and whether it reads the input or writes the output."""
+    groups = []
+    for leaf, layout in zip(space.leaves, space.layouts, strict=True):
+        roles = space.roles[leaf.path]
+        atoms = [atom for block in layout.blocks for atom in block.atoms]
+        permuted = {atom.axis for atom in atoms if atom.permuted}
+        fixed = {role for axis, role in enumerate(roles) if axis not in permuted}
+        place = "last" if fixed & {"out", "scale", "shift"} else "between"
+        place = "first" if place == "between" and fixed & {"in", "index"} else place
+        kind = next((kind for role, kind in _KINDS.items() if role in roles), "shift")
+        groups.append((kind, place))
+    return groups
+
+
+def _check(statistics: str | tuple[str, ...]) -> tuple[str, ...]:
+    statistics = (statistics,) if isinstance(statistics, str) else tuple(statistics)
+    known = [*_REDUCTIONS, *_QUANTILES]
+    if not statistics or not set(statistics) <= set(known):
+        raise ValueError(f"statistics are {statistics}; expected some of {known}")
+    return statistics
+
+
+def _pool(array: Float[Array, "*axes channels"], statistics: tuple[str, ...]) -> Array:
+    entries = array.reshape(-1, array.shape[-1])
+    quantiles = [name for name in statistics if name in _QUANTILES]
+    found = {name: f(entries) for name, f in _REDUCTIONS.items() if name in statistics}
+    if quantiles:  # sort once for all of them
+        levels = jnp.asarray([_QUANTILES[name] for name in quantiles], entries.dtype)
+        values = jnp.quantile(entries, levels, axis=0)
+        found |= zip(quantiles, values, strict=True)
+    return jnp.concatenate([found[name] for name in statistics])

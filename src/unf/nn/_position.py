@@ -12,6 +12,8 @@ from .._html import in_brief
 from ..spec import SpecError, WeightSpace
 from ..spec._blocks import Block
 from ..spec._grammar import base_name, parse_name
+from ..spec._space import check_differs_in_sizes
+from ._spaces import replace_fields
 
 
 class PositionalEncoding(eqx.Module):
@@ -72,6 +74,18 @@ class PositionalEncoding(eqx.Module):
             for i, name in enumerate(names):
                 shape = (space.axis_sizes[name], channels)
                 self.tables[name] = jax.random.normal(jax.random.fold_in(key, i), shape, dtype)
+
+    def on(self, space: WeightSpace) -> "PositionalEncoding":
+        """The same encoding on a weight space of other sizes; learned tables keep theirs."""
+        check_differs_in_sizes(space, self.space)
+        for name, table in self.tables.items():
+            if len(table) != space.axis_sizes[name]:
+                raise SpecError(
+                    f"the learned encoding of {name!r} has {len(table)} indices",
+                    expected="an axis of that size, or kind='sinusoidal'",
+                    got=f"size {space.axis_sizes[name]}",
+                )
+        return replace_fields(self, space=space)
 
     def _table(self, name: str) -> Float[Array, "size channels"]:
         """The encoding of each index of an axis; learned ones are stored, the others are not."""

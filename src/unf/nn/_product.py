@@ -16,6 +16,8 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ..spec import WeightSpace
+from ..spec._space import check_differs_in_sizes
+from ._spaces import replace_fields
 
 Pair = tuple[str, str]
 
@@ -97,6 +99,11 @@ class MatrixProducts(eqx.Module):
             for i, part in zip(members, jnp.split(added, cuts, axis=-1), strict=True):
                 blocks[i] = blocks[i] + self._facing(a, i, part)
         return self.space.unflatten(self.space.unfold(blocks))
+
+    def on(self, space: WeightSpace) -> "MatrixProducts":
+        """The same layer on a weight space of other sizes; fixed axes must agree."""
+        check_differs_in_sizes(space, self.space)
+        return replace_fields(self, space=space)
 
     @property
     def _stacks(self) -> dict[Pair, list[int]]:

@@ -9,8 +9,7 @@ from typing import Any
 import jax
 
 from .._persistence import FORMAT, Arrays, check_contents, read_arrays, read_tree, write_arrays
-from ..models._io import check_space
-from ..nn import UNFLinear
+from ..nn import TiedLinear, UNFLinear
 from ..spec import WeightSpace
 from ._theta import Form, Theta, init_theta
 
@@ -27,6 +26,8 @@ def save(path: str | os.PathLike, theta: Theta, **origin: Any) -> None:
         origin: where it comes from, such as task=…, steps=…; anything that JSON can hold.
     """
     head, spatial = theta.head, []
+    if theta.kind == "tied" and not isinstance(head, TiedLinear):
+        raise ValueError("this optimizer is on one weight space; save it as it was before `on`")
     if isinstance(head, UNFLinear) and theta.space is not None:  # an NFN fixes more axes
         spatial = [name for name in head.plan.in_space.fixed if name not in theta.space.fixed]
     description = {
@@ -40,6 +41,8 @@ def save(path: str | os.PathLike, theta: Theta, **origin: Any) -> None:
         "space": None if theta.space is None else theta.space.to_json(),
         "origin": origin,
     }
+    if isinstance(head, TiedLinear):
+        description |= {"keys": head.keys, "bias_keys": head.bias_keys}
     write_arrays(path, theta, description)
 
 
@@ -48,16 +51,14 @@ def load(name: str | os.PathLike, *, space: WeightSpace | None = None) -> Theta:
 
     Args:
         name: a name or a file.
-        space: the weight space that the optimizer must have, if given.
+        space: the weight space to use the optimizer on; `Theta.on` says which ones fit.
 
     Raises:
         ValueError: if there is no such optimizer, or the file is something else or damaged.
-        SpecError: if the optimizer has another weight space than `space`.
+        SpecError: if the optimizer does not fit `space`.
     """
     theta = read_tree(_find(name), _WHAT, _build, _upgrade)
-    if space is not None and theta.space is not None:
-        check_space(space, theta.space, "optimizer")
-    return theta
+    return theta if space is None else theta.on(space)
 
 
 def origin(name: str | os.PathLike) -> dict[str, Any]:
@@ -76,13 +77,17 @@ def trained() -> list[str]:
 def _build(description: dict[str, Any], _: Arrays) -> Theta:
     arguments = {name: description[name] for name in ("kind", "hidden_channels", "head_bias")}
     text = description["space"]
-    return init_theta(
+    theta = init_theta(
         **arguments,
-        space=None if text is None else WeightSpace.from_json(text),
+        space=() if text is None else WeightSpace.from_json(text),
         form=Form(**description["form"]),
         spatial=tuple(description["spatial"]),
         key=jax.random.key(0),
     )
+    if isinstance(theta.head, TiedLinear):
+        head = theta.head.with_keys(description["keys"], description["bias_keys"])
+        theta = dataclasses.replace(theta, head=head)
+    return theta
 
 
 def _upgrade(_: dict[str, Any], arrays: Arrays) -> Arrays:

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -13,15 +13,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ..nn import NFNLinear, Pointwise, UNFLinear
+from ..nn import NFNLinear, Pointwise, TiedLinear, UNFLinear
 from ..nn._linear import pointwise_coefficients
+from ..nn._tied import tie_pointwise
 from ..spec import SpecError, WeightSpace
+from ..spec._space import check_differs_in_sizes, check_is_space
 
 DECAYS = (0.1, 0.5, 0.9, 0.99, 0.999, 0.9999)
 """The decays γᵢ of the momenta that the network reads (appendix B)."""
 TIME_SCALES = tuple(float(f"{digit}e{power}") for power in range(6) for digit in (1, 3))[:11]
 """1, 3, 10, …, 100000."""
-KINDS = ("sgdm", "deepset", "nfn", "unf")
+KINDS = ("sgdm", "deepset", "nfn", "unf", "tied")
 """Kinds of f: none, a pointwise MLP, and MLPs with an equivariant last layer."""
 WEIGHT_FEATURES = 2 + len(DECAYS)
 FEATURES = WEIGHT_FEATURES + len(TIME_SCALES)
@@ -95,14 +97,14 @@ class Theta(eqx.Module):
         scalars: log_alpha, log_beta (not for "sgdm") and log_forget, the logarithm of 1 − γ₀.
         trunk: the first layers of f, which act on every entry alone.
         head: the last layer of f.
-        kind: "sgdm", "deepset", "nfn" or "unf".
+        kind: "sgdm", "deepset", "nfn", "unf" or "tied".
         form: what the optimizer accumulates and reads.
-        space: the weight space of an equivariant head.
+        space: the weight space of an equivariant head; None for a tied one before `on`.
     """
 
     scalars: dict[str, Float[Array, ""]]
     trunk: tuple[eqx.nn.Linear, ...]
-    head: eqx.nn.Linear | UNFLinear | None
+    head: eqx.nn.Linear | UNFLinear | TiedLinear | None
     kind: str = eqx.field(static=True)
     form: Form = eqx.field(static=True)
     space: WeightSpace | None = eqx.field(static=True)
@@ -126,6 +128,29 @@ class Theta(eqx.Module):
     def num_parameters(self) -> int:
         """The number of meta-learned parameters, including the scalars."""
         return sum(x.size for x in jax.tree.leaves(eqx.filter(self, eqx.is_array)))
+
+    def on(self, space: WeightSpace) -> "Theta":
+        """The same coefficients on another weight space.
+
+        A tied optimizer fits any. Others fit spaces that differ from their own in the sizes of
+        permuted axes; if their own has no fixed axes, fixed ones are permuted too. Kinds without a
+        weight space are returned as they are.
+
+        Raises:
+            SpecError: naming the first leaf or fixed axis that differs.
+        """
+        if isinstance(self.head, TiedLinear):
+            head = self.head.on(space)
+            return replace(self, head=head, space=head.plan.in_space)
+        if self.space is None:
+            return self
+        assert isinstance(self.head, UNFLinear)
+        check_is_space(space)
+        space = space if self.space.fixed else space.relax()
+        check_differs_in_sizes(space, self.space)
+        spatial = [n for n in self.head.plan.in_space.fixed if n not in space.fixed]
+        head = self.head.on(space.fix(*spatial) if spatial else space)
+        return replace(self, head=head, space=space)
 
     def network(
         self, features: Sequence[Float[Array, "_ 8"]], step: Int[Array, ""]
@@ -162,7 +187,7 @@ class Theta(eqx.Module):
 
 def init_theta(
     kind: str,
-    space: WeightSpace | None = None,
+    space: WeightSpace | Sequence[WeightSpace] | None = None,
     *,
     key: PRNGKeyArray,
     form: Form = PAPER,
@@ -182,9 +207,10 @@ def init_theta(
 
     Args:
         kind: "sgdm" (no f), "deepset" (pointwise layers), "nfn" or "unf" (an equivariant last
-            layer).
+            layer), or "tied" (an equivariant last layer for any network).
         space: the weight space of the parameters, for "nfn" and "unf". The paper permutes every
-            axis: `space.relax()`.
+            axis: `space.relax()`. For "tied", the spaces whose keys its table has, see
+            `unf.nn.TiedLinear`.
         key: draws the coefficients.
         form: what the optimizer accumulates and reads, see `Form`.
         hidden_channels: channels of the three pointwise layers.
@@ -220,9 +246,14 @@ def init_theta(
     head = _linear(hidden_channels, 1, head_key, bias=head_bias)
     if kind == "deepset":
         return Theta(logs, trunk, head, kind, form, None)
-    if space is None:
-        raise SpecError(f"{kind!r} needs the weight space of the parameters: pass space=")
     options: dict[str, Any] = {"key": head_key, "bias": head_bias}
+    if kind == "tied":
+        known = [space] if isinstance(space, WeightSpace) else space
+        tied = TiedLinear(hidden_channels, 1, spaces=known, **options)
+        tied = tie_pointwise(tied, head.weight.T) if head_start == "pointwise" else tied
+        return Theta(logs, trunk, tied, kind, form, None)
+    if not isinstance(space, WeightSpace):
+        raise SpecError(f"{kind!r} needs the weight space of the parameters: pass space=")
     if kind == "unf":
         equivariant = UNFLinear(space, hidden_channels, 1, **options)
     else:

@@ -9,8 +9,9 @@ import numpy as np
 import optax
 from jaxtyping import Array, Int, PyTree
 
+from ..nn import TiedLinear
 from ..nn._pointwise import check_leaves
-from ..spec import SpecError
+from ..spec import Leaf, SpecError, WeightSpace
 from ..spec._tree import flatten_params
 from ._store import load
 from ._theta import DECAYS, Theta
@@ -32,7 +33,7 @@ class LearnedState(NamedTuple):
 
 
 def learned_optimizer(
-    theta: Theta | str | os.PathLike, *, scale: Any = 1.0
+    theta: Theta | str | os.PathLike, *, space: WeightSpace | None = None, scale: Any = 1.0
 ) -> optax.GradientTransformationExtraArgs:
     """An optimizer with the coefficients θ (§4.2).
 
@@ -54,6 +55,8 @@ def learned_optimizer(
     Args:
         theta: coefficients from `init_theta`, meta-training or `load`; or what `load` reads, a
             file or one of the names in `trained()`.
+        space: the weight space of the parameters, which a "tied" θ needs; `Theta.on` says which
+            ones fit other kinds.
         scale: a factor of every update, which `optax.inject_hyperparams` can schedule.
 
     Raises:
@@ -67,8 +70,10 @@ def learned_optimizer(
             "meta-training, a file, or one of the names in unf.optim.trained()"
         )
 
+    given = theta if space is None else theta.on(space)
+
     def init(params: PyTree) -> LearnedState:
-        _check(theta, params)
+        theta = _at_sizes_of(given, params)
         momenta = None
         if theta.head is not None:
             momenta = jax.tree.map(
@@ -89,7 +94,7 @@ def learned_optimizer(
                 f"state is a {type(state).__name__}, the state of another optimizer; start with "
                 "state = optimizer.init(params)"
             )
-        _check(theta, params)
+        theta = _at_sizes_of(given, params)
         _check_gradients(updates, params)
         form, gamma = theta.form, theta.gamma
         gradients = jax.tree.map(lambda g: g.astype(_wide(g)), updates)
@@ -141,10 +146,14 @@ def _learned_part(
     return treedef.unflatten([f.reshape(p.shape) for f, p in zip(out, leaves, strict=True)])
 
 
-def _check(theta: Theta, params: PyTree) -> None:
-    """Compare leaves with those of the weight space, by path, so that containers may differ."""
-    found = _shapes(params)
-    for path, leaf in zip(found, jax.tree.leaves(params), strict=True):
+def _at_sizes_of(theta: Theta, params: PyTree) -> Theta:
+    """θ for these parameters; containers may be others, and permuted axes of other sizes.
+
+    Raises:
+        SpecError: if these are not the parameters of θ's network.
+    """
+    shapes, treedef = flatten_params(params)
+    for (path, _), leaf in zip(shapes, jax.tree.leaves(params), strict=True):
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
             raise SpecError(
                 "not an array of real numbers",
@@ -152,13 +161,35 @@ def _check(theta: Theta, params: PyTree) -> None:
                 got=f"{jnp.result_type(leaf)}",
                 remedy="exclude it with optax.masked",
             )
-    if theta.space is not None:
-        expected = {leaf.path: f"shape {leaf.shape}" for leaf in theta.space.leaves}
-        remedy = (
-            "make one for these weights with unf.optim.init_theta, or use a 'deepset', which "
-            "works on any"
+    space = theta.space
+    if isinstance(theta.head, TiedLinear):
+        raise SpecError(
+            "a tied optimizer needs the weight space of the parameters",
+            remedy="learned_optimizer(theta, space=unf.infer(fn, params, *inputs))",
         )
-        check_leaves(found, expected, "the optimizer was made for another weight space", remedy)
+    if space is None or [(leaf.path, leaf.shape) for leaf in space.leaves] == shapes:
+        return theta
+    found = {path: f"rank {len(shape)}" for path, shape in shapes}
+    expected = {leaf.path: f"rank {len(leaf.shape)}" for leaf in space.leaves}
+    message = "the optimizer was made for another network"
+    remedy = (
+        "make one for these weights with unf.optim.init_theta, or use one for every network: a "
+        "'tied' or a 'deepset'"
+    )
+    check_leaves(found, expected, message, remedy)
+    pairs = zip(space.leaves, shapes, strict=True)
+    leaves = tuple(Leaf(path, leaf.axes, shape) for leaf, (path, shape) in pairs)
+    try:
+        fixed = {name: space.axis_sizes[name] for name in space.fixed}
+        return theta.on(WeightSpace.from_leaves(treedef, leaves, fixed, roles=space._roles))
+    except SpecError as error:
+        raise SpecError(
+            f"{message}, or for one of other sizes, and these do not fit ({error.problem})",
+            path=error.path,
+            expected=error.expected,
+            got=error.got,
+            remedy=f"pass theta.on(space) with the weight space of the parameters; or {remedy}",
+        ) from error
 
 
 def _check_gradients(gradients: PyTree, params: PyTree) -> None:

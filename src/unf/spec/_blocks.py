@@ -27,6 +27,9 @@ MOST_CUTS = 2**12
 """The most blocks of a space beyond one per leaf; a layer on more could not be run."""
 
 
+_Indices = tuple[tuple[str, int], ...]
+
+
 @dataclass(frozen=True)
 class Label:
     """One permuted axis of a block.
@@ -44,11 +47,15 @@ class Label:
 
 @dataclass(frozen=True)
 class Atom:
-    """One axis of a block in stored order, permuted or fixed; anonymous ones have no name."""
+    """One axis of a block in stored order, permuted or fixed; anonymous ones have no name.
+
+    `axis` is the position of the leaf's axis that it is, or is a factor or a part of.
+    """
 
     name: str | None
     size: int
     permuted: bool
+    axis: int
 
 
 @dataclass(frozen=True)
@@ -170,9 +177,11 @@ class Layout:
     ):
         self._leaf, self._sizes, self._most = leaf, sizes, most
         self.blocks: list[Block] = []
-        self._steps = self._plan(axes, ())
+        self._steps = self._plan(axes, (), tuple(range(len(axes))))
 
-    def _plan(self, axes: tuple[AxisSpec, ...], indices: tuple[tuple[str, int], ...]) -> _Step:
+    def _plan(
+        self, axes: tuple[AxisSpec, ...], indices: _Indices, stored: tuple[int, ...]
+    ) -> _Step:
         if len(axes) > MOST_AXES:
             raise SpecError(
                 f"the specification has {len(axes)} axes, counting the factors of products",
@@ -182,14 +191,16 @@ class Layout:
             before, after = axes[:i], axes[i + 1 :]
             if isinstance(axis, Product):
                 factored = (*before, *axis.factors, *after)
-                inner = self._plan(factored, indices)
+                of_factors = (*stored[:i], *[stored[i]] * len(axis.factors), *stored[i + 1 :])
+                inner = self._plan(factored, indices, of_factors)
                 return _Factor(self._shape(axes), self._shape(factored), inner)
             if isinstance(axis, Concat):
-                parts = tuple(self._plan((*before, part, *after), indices) for part in axis.parts)
+                each = [(*before, part, *after) for part in axis.parts]
+                parts = tuple(self._plan(part, indices, stored) for part in each)
                 return _Cut(i, self._shape(axis.parts), parts)
         for i, axis in enumerate(axes):
             if isinstance(axis, ByIndex):
-                return self._by_index(axes, _find_index(axes, i), indices)
+                return self._by_index(axes, _find_index(axes, i), indices, stored)
         # Fixed axes last: by now every name of the block is in sight.
         for i, axis in enumerate(axes):
             if not isinstance(axis, Name) or not axis.fixed:
@@ -198,14 +209,18 @@ class Layout:
             if any(isinstance(name, Name) and not name.fixed for name in names):
                 base = base_name(axis.path)
                 parts = tuple(
-                    self._plan(_at_index(axes, i, index), (*indices, (base, index)))
+                    self._plan(_at_index(axes, i, index), (*indices, (base, index)), stored)
                     for index in range(self._sizes[base])
                 )
                 return _Cut(i, (1,) * len(parts), parts)
-        return self._block(axes, indices)
+        return self._block(axes, indices, stored)
 
     def _by_index(
-        self, axes: tuple[AxisSpec, ...], position: int, indices: tuple[tuple[str, int], ...]
+        self,
+        axes: tuple[AxisSpec, ...],
+        position: int,
+        indices: _Indices,
+        stored: tuple[int, ...],
     ) -> _Cut:
         """One step for each index of a fixed axis that axes in braces refer to."""
         fixed = axes[position]
@@ -223,15 +238,17 @@ class Layout:
                         )
                     chosen[i] = axis.options[index]
             at_index = _at_index(tuple(chosen), position, index)
-            parts.append(self._plan(at_index, (*indices, (fixed.path, index))))
+            parts.append(self._plan(at_index, (*indices, (fixed.path, index)), stored))
         return _Cut(position, (1,) * count, tuple(parts))
 
-    def _block(self, axes: tuple[AxisSpec, ...], indices: tuple[tuple[str, int], ...]) -> Block:
+    def _block(
+        self, axes: tuple[AxisSpec, ...], indices: _Indices, stored: tuple[int, ...]
+    ) -> Block:
         atoms = tuple(
-            Atom(axis.path, size, not axis.fixed)
+            Atom(axis.path, size, not axis.fixed, position)
             if isinstance(axis, Name)
-            else Atom(None, size, False)
-            for axis, size in zip(axes, self._shape(axes), strict=True)
+            else Atom(None, size, False, position)
+            for axis, size, position in zip(axes, self._shape(axes), stored, strict=True)
         )
         self.blocks.append(Block(self._leaf, atoms, indices))
         if len(self.blocks) > self._most:

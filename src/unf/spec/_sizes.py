@@ -144,15 +144,25 @@ def _check(equation: _Equation, sizes: Mapping[str, int], source: Mapping[str, s
 
 
 def _check_given(given: Mapping[Any, Any], order: list[str]) -> dict[str, int]:
-    known, checked = set(order), {}
-    for written, size in given.items():
-        name = parse_name(written)
+    known = set(order)
+    for name in map(parse_name, given):
         if name not in known:
             raise SpecError(
                 f"sizes= names {name!r}, which no leaf uses",
                 expected=f"some of {order}",
                 got=repr(name),
             )
+    return check_sizes({parse_name(name): size for name, size in given.items()})
+
+
+def check_sizes(sizes: Mapping[str, Any]) -> dict[str, int]:
+    """Sizes as integers.
+
+    Raises:
+        SpecError: naming the first that is not a positive integer.
+    """
+    checked = {}
+    for name, size in sizes.items():
         try:
             checked[name] = index(size)
         except TypeError:

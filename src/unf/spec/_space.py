@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
-from itertools import count
+from itertools import count, zip_longest
 from typing import Any
 
 import jax
@@ -27,7 +27,8 @@ from ._grammar import (
     parse_leaf,
     parse_name,
 )
-from ._sizes import solve_sizes
+from ._roles import LeafRoles, parse_roles, roles_by_position
+from ._sizes import axis_size, check_sizes, solve_sizes
 from ._tree import (
     align,
     dump_json,
@@ -81,6 +82,7 @@ class WeightSpace:
     leaves: tuple[Leaf, ...]
     _sizes: tuple[tuple[str, int], ...]
     notes: Any = field(default=None, compare=False)
+    _roles: tuple[LeafRoles, ...] | None = field(default=None, compare=False)
 
     @classmethod
     def from_spec(
@@ -89,6 +91,7 @@ class WeightSpace:
         params: PyTree,
         *,
         sizes: Mapping[Any, int] | None = None,
+        roles: PyTree = None,
     ) -> "WeightSpace":
         """The weight space of `params` that a specification describes (Appendix A).
 
@@ -97,6 +100,8 @@ class WeightSpace:
                 A mapping may replace a dataclass or a module.
             params: arrays or `jax.ShapeDtypeStruct`s.
             sizes: sizes of names that the arrays' shapes do not determine.
+            roles: a pytree like `spec` with the role of each leaf's axes, such as `"out in"`; by
+                default those of JAX's order, see `roles`.
 
         Raises:
             SpecError: if the specification does not describe the arrays.
@@ -109,7 +114,11 @@ class WeightSpace:
             axes = parse_leaf(leaf_spec, path)
             _check_rank(axes, shape, path)
             leaves.append(Leaf(path, axes, shape))
-        return cls.from_leaves(treedef, tuple(leaves), sizes or {})
+        found = None
+        if roles is not None:
+            aligned = zip(align(roles, params), shapes, strict=True)
+            found = tuple(parse_roles(x, len(shape), path) for x, (path, shape) in aligned)
+        return cls.from_leaves(treedef, tuple(leaves), sizes or {}, roles=found)
 
     @classmethod
     def from_leaves(
@@ -118,11 +127,12 @@ class WeightSpace:
         leaves: tuple[Leaf, ...],
         sizes: Mapping[Any, int],
         notes: Any = None,
+        roles: tuple[LeafRoles, ...] | None = None,
     ) -> "WeightSpace":
         """The weight space with these leaves, checked for consistency; see `from_spec`."""
         _check_fixed(leaves)
         solved = solve_sizes([(leaf.path, leaf.axes, leaf.shape) for leaf in leaves], sizes)
-        space = cls(treedef, leaves, tuple(solved.items()), notes)
+        space = cls(treedef, leaves, tuple(solved.items()), notes, roles)
         _ = space.layouts  # checked as they are made
         return space
 
@@ -178,6 +188,22 @@ class WeightSpace:
         """All labeled tensors of the space, in the order of its leaves."""
         return tuple(block for layout in self.layouts for block in layout.blocks)
 
+    @cached_property
+    def roles(self) -> dict[str, LeafRoles]:
+        """The role of each axis of each leaf, by path: how the array meets activations.
+
+        `unf.infer` reads roles off the computation, so that they do not depend on the order in
+        which a framework stores axes. Otherwise they are those that were given, or those of
+        JAX's order: `in out` for matrices, windows before these, `shift` for vectors.
+
+        >>> import jax
+        >>> params = {"w": jax.ShapeDtypeStruct((32, 8), "float32")}
+        >>> WeightSpace.from_spec({"w": "hidden [x]"}, params, roles={"w": "out in"}).roles
+        {'w': ('out', 'in')}
+        """
+        roles = self._roles or [roles_by_position(len(leaf.shape)) for leaf in self.leaves]
+        return {leaf.path: each for leaf, each in zip(self.leaves, roles, strict=True)}
+
     def to_spec(self) -> PyTree:
         """The specification as a pytree of strings, which `from_spec` reads back."""
         return self.treedef.unflatten([str(leaf) for leaf in self.leaves])
@@ -215,12 +241,17 @@ class WeightSpace:
         chosen = {name for name in chosen if self.axis_sizes[name] > above}
         new_names = (f"axis{i}" for i in count() if f"axis{i}" not in self.axis_sizes)
 
+        sizes = dict(self.axis_sizes)
+
         def change(atom: Name | Number) -> AxisSpec:
             if isinstance(atom, Name):
                 return Name(atom.path, fixed) if atom.path in chosen else atom
-            return atom if fixed or names or atom.size <= above else Name(next(new_names))
+            if fixed or names or atom.size <= above:
+                return atom
+            sizes[name := next(new_names)] = atom.size
+            return Name(name)
 
-        return self._changed(change, self.axis_sizes)
+        return self._changed(change, sizes)
 
     def _check_names(self, names: Iterable[str], among: tuple[str, ...]) -> None:
         for name in sorted(set(names) - set(self.axis_sizes)):
@@ -236,7 +267,7 @@ class WeightSpace:
             Leaf(leaf.path, tuple(map_atoms(axis, change) for axis in leaf.axes), leaf.shape)
             for leaf in self.leaves
         )
-        return self.from_leaves(self.treedef, leaves, sizes, self.notes)
+        return self.from_leaves(self.treedef, leaves, sizes, self.notes, self._roles)
 
     def rename(self, names: Mapping[str | int, str]) -> "WeightSpace":
         """The same space with other names; what is nested in a renamed axis stays nested in it.
@@ -313,10 +344,36 @@ class WeightSpace:
         leaves = tuple(self.leaves[i] for i in kept)
         used = {name.path for leaf in leaves for axis in leaf.axes for name in names_in(axis)}
         sizes = {name: size for name, size in self.axis_sizes.items() if name in used}
-        return self.from_leaves(keep_leaves(self.treedef, set(kept)), leaves, sizes, self.notes)
+        roles = None if self._roles is None else tuple(self._roles[i] for i in kept)
+        treedef = keep_leaves(self.treedef, set(kept))
+        return self.from_leaves(treedef, leaves, sizes, self.notes, roles)
+
+    def resize(self, sizes: Mapping[str | int, int]) -> "WeightSpace":
+        """The same axes in other sizes, such as those of a wider network.
+
+        >>> import jax
+        >>> shapes = {"w": jax.ShapeDtypeStruct((2, 8), "float32")}
+        >>> WeightSpace.from_spec({"w": "[x] n"}, shapes).resize({"n": 64})
+        WeightSpace(1 leaf, 128 weights; n=64; fixed x=2)
+          w  [x] n
+
+        Args:
+            sizes: new sizes by name; other axes keep theirs.
+
+        Raises:
+            SpecError: if there is no such name, or a size is not a positive integer.
+        """
+        new = {n if n in self.axis_sizes else parse_name(n): size for n, size in sizes.items()}
+        self._check_names(map(str, new), tuple(self.axis_sizes))
+        known = {**self.axis_sizes, **check_sizes(new)}
+        leaves = tuple(
+            Leaf(leaf.path, leaf.axes, tuple(axis_size(axis, known) for axis in leaf.axes))
+            for leaf in self.leaves
+        )
+        return self.from_leaves(self.treedef, leaves, known, self.notes, self._roles)
 
     def explain(self, path: str | None = None) -> str:
-        """Why each axis of one leaf, or of all, permutes or is fixed.
+        """The role of each axis of one leaf, or of all, and why it permutes or is fixed.
 
         Raises:
             SpecError: if the space was not found by `unf.infer`, or has no leaf at `path`.
@@ -334,7 +391,7 @@ class WeightSpace:
         lines = []
         for leaf in chosen:
             lines.append(f"{leaf.path}  {leaf}")
-            lines.extend(f"  {line}" for line in self.notes.explain(leaf))
+            lines.extend(f"  {line}" for line in self.notes.explain(leaf, self.roles[leaf.path]))
         lines.extend(f"{name}  left out: {self.notes.left_out[name]}" for name in left_out)
         return "\n".join(lines)
 
@@ -419,7 +476,8 @@ class WeightSpace:
     def to_json(self) -> str:
         """A description as JSON; `from_json` reads it for trees of dicts, lists and tuples."""
         leaves = [(str(leaf), leaf.shape) for leaf in self.leaves]
-        return dump_json(self.treedef, leaves, self.axis_sizes)
+        roles = None if self._roles is None else [" ".join(each) for each in self._roles]
+        return dump_json(self.treedef, leaves, self.axis_sizes, roles)
 
     @classmethod
     def from_json(cls, text: str) -> "WeightSpace":
@@ -467,6 +525,29 @@ def _check_fixed(leaves: tuple[Leaf, ...]) -> None:
                     expected="the same everywhere",
                     remedy=f"write [{name.path}] at every occurrence, or at none",
                 )
+
+
+def check_differs_in_sizes(given: WeightSpace, stored: WeightSpace) -> None:
+    """Check that two spaces differ only in the sizes of permuted axes.
+
+    Raises:
+        SpecError: naming the first leaf that differs, or the first fixed axis of another size.
+    """
+    check_is_space(given)
+    message = "another network, which differs in more than the sizes of permuted axes"
+    remedy = "use a tied layer, which fits any network, or make one for this space"
+    for ours, theirs in zip_longest(stored.leaves, given.leaves):
+        pair = [leaf and (leaf.path, str(leaf)) for leaf in (ours, theirs)]
+        if pair[0] != pair[1]:
+            expected, got = (x and f'{x[0]!r} with axes "{x[1]}"' for x in pair)
+            path = (ours or theirs).path
+            got = got or "no more leaves"
+            raise SpecError(message, path=path, expected=expected, got=got, remedy=remedy)
+    for name in stored.fixed:
+        ours, theirs = stored.axis_sizes[name], given.axis_sizes[name]
+        if ours != theirs:
+            problem = f"{message}: the fixed axis {name!r}"
+            raise SpecError(problem, expected=f"size {ours}", got=f"size {theirs}", remedy=remedy)
 
 
 def check_is_space(x: Any) -> None:

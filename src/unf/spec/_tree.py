@@ -228,9 +228,12 @@ def keep_leaves(treedef: Any, kept: Container[int]) -> Any:
 
 
 def dump_json(
-    treedef: Any, leaves: Sequence[tuple[str, tuple[int, ...]]], sizes: Mapping[str, int]
+    treedef: Any,
+    leaves: Sequence[tuple[str, tuple[int, ...]]],
+    sizes: Mapping[str, int],
+    roles: Sequence[str] | None,
 ) -> str:
-    """Describe a space: its structure, leaves and sizes of names.
+    """Describe a space: its structure, leaves, sizes of names, and roles if they are known.
 
     Of modules and other classes only the name is written, which `load_json` does not make again.
     """
@@ -251,19 +254,36 @@ def dump_json(
             return {"none": True}
         return {"class": kind.__qualname__, "children": children}
 
-    return json.dumps({"format": _FORMAT, "sizes": sizes, "tree": describe(treedef)})
+    known = {} if roles is None else {"roles": roles}
+    return json.dumps({"format": _FORMAT, "sizes": sizes, "tree": describe(treedef), **known})
+
+
+def without_roles(text: str) -> str:
+    """A description as it would be if roles were not known, to compare spaces alone.
+
+    Spaces that differ in roles are equal, and descriptions by early versions have none.
+    """
+    try:
+        description = json.loads(text)
+        description.pop("roles", None)
+    except _DAMAGE:
+        return text
+    return json.dumps(description)
 
 
 def load_json(text: str, from_spec: Callable[..., Any]) -> Any:
-    """Call `from_spec` with the specification, shapes and sizes that `dump_json` described."""
+    """Call `from_spec` with the specification, shapes, sizes and roles that were described."""
     try:
         description = json.loads(text)
         if description["format"] != _FORMAT:
             raise SpecError(
                 "a description in another format", expected=_FORMAT, got=description["format"]
             )
-        tree = description["tree"]
-        return from_spec(_build(tree, "spec"), _build(tree, "shape"), sizes=description["sizes"])
+        tree, roles = description["tree"], description.get("roles")
+        spec, shapes = _build(tree, "spec"), _build(tree, "shape")
+        if roles is not None:
+            roles = jax.tree.unflatten(jax.tree.structure(shapes), roles)
+        return from_spec(spec, shapes, sizes=description["sizes"], roles=roles)
     except SpecError:
         raise
     except _DAMAGE as error:

@@ -10,14 +10,21 @@ import jax
 import jax.numpy as jnp
 
 from ..spec import WeightSpace
+from ..spec._roles import roles_by_pattern
 
 _Entry = tuple[str | tuple, tuple[int, ...]]
+_ROLES = {
+    **dict.fromkeys(["embed", "wte", "wpe", "*/i[nrz]/kernel"], "index out"),
+    **dict.fromkeys(["*/scale", "*ln_*/g"], "scale"),
+    "initial_state": "shift shift",
+}
+"""Roles of the leaves of all networks here that are not those of JAX's order."""
 
 
 def _space(entries: dict[str, _Entry], **sizes: int) -> WeightSpace:
     spec = {path: leaf for path, (leaf, _) in entries.items()}
     shapes = {p: jax.ShapeDtypeStruct(shape, jnp.float32) for p, (_, shape) in entries.items()}
-    return WeightSpace.from_spec(spec, shapes, sizes=sizes)
+    return WeightSpace.from_spec(spec, shapes, sizes=sizes, roles=roles_by_pattern(_ROLES, shapes))
 
 
 def mlp(*widths: int) -> WeightSpace:

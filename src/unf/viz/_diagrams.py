@@ -1,13 +1,14 @@
 """Weight spaces and terms as diagrams: lines join axes that permute together."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable
+from html import escape
 from itertools import groupby, islice, pairwise
 
 from ..basis import Plan, Term, terms
 from ..basis._terms import Index
-from ..spec import WeightSpace
+from ..spec import Leaf, WeightSpace
 from ..spec._grammar import names_in
+from ..spec._roles import LeafRoles
 from ._svg import CHARACTER, GRAY, MARGIN, Number, circle, color_of, document, slanted_height, text
 
 Colors = Callable[[Term, tuple[Index, ...]], str]
@@ -20,21 +21,20 @@ def draw_space(space: WeightSpace) -> str:
 
     Each tensor is a row. Each permutation is a vertical line from the first to the last
     tensor that it acts on, with a dot for each axis: two for a recurrent weight. A residual
-    stream is the long line through nearly all of them. Fixed axes are gray and dashed.
+    stream is the long line through nearly all of them. Fixed axes are gray and dashed. Beside
+    each tensor are the roles of its axes and its shape.
 
     >>> import jax
     >>> w = jax.ShapeDtypeStruct((4, 4), "float32")
     >>> svg = draw_space(WeightSpace.from_spec({"w": "h h"}, {"w": w}))
-    >>> svg.startswith("<svg"), svg.count("<circle")
-    (True, 2)
+    >>> svg.startswith("<svg"), svg.count("<circle"), "in out, 4×4" in svg
+    (True, 2, True)
     """
-    uses = [
-        Counter(name.path for axis in leaf.axes for name in names_in(axis)) for leaf in space.leaves
-    ]
+    uses = [_uses(leaf, space.roles[leaf.path]) for leaf in space.leaves]
     names = list(dict.fromkeys(name for leaf in uses for name in leaf))
     names.sort(key=space.fixed.__contains__)  # stable: the permuted ones first
-    labels = [(leaf.path, "×".join(map(str, leaf.shape)) or "scalar") for leaf in space.leaves]
-    box = max((len(path) + len(shape) + 4 for path, shape in labels), default=8) * CHARACTER
+    labels = [(leaf.path, _label(leaf, space.roles[leaf.path])) for leaf in space.leaves]
+    box = max((len(path) + len(label) + 4 for path, label in labels), default=8) * CHARACTER
     heads = [f"{name} {space.axis_sizes[name]}" for name in names]
     top = MARGIN + slanted_height(heads) + 10
     width = 2 * MARGIN + box + _COLUMN * (len(names) + 0.5) + slanted_height(heads)
@@ -53,19 +53,37 @@ def draw_space(space: WeightSpace) -> str:
             f'<path d="M{x:.1f} {at[0]:.1f}V{at[-1]:.1f}" stroke="{color}" stroke-width="3"{dash}/>'
             + text(x, top - 8, head, slanted=True)
         )
-    for y, leaf, (path, shape) in zip(row, uses, labels, strict=True):
+    for y, leaf, (path, label) in zip(row, uses, labels, strict=True):
         end = max((column[name] for name in leaf), default=MARGIN + box)
         parts.append(
             f'<path d="M{MARGIN + box:.1f} {y:.1f}H{end:.1f}" stroke="{GRAY}" opacity=".5"/>'
             f'<rect class="box" x="{MARGIN}" y="{y - 10:.1f}" '
             f'width="{box:.1f}" height="20" rx="5"/>'
             + text(MARGIN + 8, y + 4, path)
-            + text(MARGIN + box - 8, y + 4, shape, class_="faint", text_anchor="end")
+            + text(MARGIN + box - 8, y + 4, label, class_="faint", text_anchor="end")
         )
-        for name, times in leaf.items():
-            places = [column[name] + (k - (times - 1) / 2) * 9 for k in range(times)]
-            parts += [circle(x, y, 5, f'fill="{colors[name]}"') for x in places]
+        for name, axes in leaf.items():
+            for k, words in enumerate(axes):
+                x = column[name] + (k - (len(axes) - 1) / 2) * 9
+                dot = circle(x, y, 5, f'fill="{colors[name]}"')
+                parts.append(f"<g><title>{escape(f'{path} {words}: {name}')}</title>{dot}</g>")
     return document(width, height, "the axes of each tensor, and which permute together", parts)
+
+
+def _uses(leaf: Leaf, roles: LeafRoles) -> dict[str, list[str]]:
+    """For each name in a leaf, the axes in which it occurs and their roles."""
+    found: dict[str, list[str]] = {}
+    for i, (axis, role) in enumerate(zip(leaf.axes, roles, strict=True)):
+        for name in names_in(axis):
+            found.setdefault(name.path, []).append(f"axis {i}, {role}")
+    return found
+
+
+def _label(leaf: Leaf, roles: LeafRoles) -> str:
+    """`in out, 8×32`: roles, the same ones side by side counted, and sizes."""
+    runs = [(role, len(list(run))) for role, run in groupby(roles)]
+    words = " ".join(role if count == 1 else f"{count} {role}" for role, count in runs)
+    return f"{words}, {'×'.join(map(str, leaf.shape))}" if roles else "scalar"
 
 
 def draw_terms(what: Plan | Iterable[Term], *, most: int = 60) -> str:

@@ -66,8 +66,9 @@ def storable(space: WeightSpace) -> WeightSpace:
         return WeightSpace.from_json(space.to_json())
     except SpecError:
         leaves = tuple(sorted(space.leaves, key=lambda leaf: leaf.path))
-        tree = {leaf.path: 0 for leaf in leaves}
-        return WeightSpace.from_leaves(jax.tree.structure(tree), leaves, space.axis_sizes)
+        roles = tuple(space.roles[leaf.path] for leaf in leaves)
+        treedef = jax.tree.structure({leaf.path: 0 for leaf in leaves})
+        return WeightSpace.from_leaves(treedef, leaves, space.axis_sizes, roles=roles)
 
 
 def _scores(scores: Mapping[str, Any]) -> Arrays:

@@ -1,6 +1,7 @@
 """`unf lopt`, and `unf reproduce` of the tables and figure about optimizers."""
 
 import json
+import tomllib
 
 import jax
 import pytest
@@ -10,7 +11,7 @@ from unf.lab.cli import main
 from unf.lab.tasks import MLPTask
 from unf.optim import init_theta, save
 
-TASK = MLPTask(dataset="digits", hidden=(4,), batch_size=8)
+TASK = MLPTask(dataset="digits", hidden=(4, 4), batch_size=8)
 
 
 def test_commands(tmp_path, capsys, monkeypatch):
@@ -56,11 +57,35 @@ def test_commands(tmp_path, capsys, monkeypatch):
     assert "unknown baselines ['lion']" in capsys.readouterr().err
 
 
+def test_several_tasks(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("UNF_DATA", raising=False)
+    train = "lopt train --task mlp:hidden=3,mlp:hidden=2-2:batch_size=4 --optimizer sgdm --quiet"
+    tiny = "--steps 2 --pairs 2 --window 2 --horizon 4 --reparametrize 0.1 --json"
+    assert main([*train.split(), *tiny.split(), "--out", str(tmp_path / "a")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    tasks = ["mlp:dataset=digits:hidden=3", "mlp:dataset=digits:batch_size=4:hidden=2-2"]
+    assert [row["task"] for row in found["tasks"]] == tasks
+    written = tomllib.loads((tmp_path / "a" / "config.toml").read_text())
+    assert written["setting"]["task"] == ",".join(tasks)
+    again = ["lopt", "train", "--config", str(tmp_path / "a" / "config.toml"), "--resume"]
+    assert main([*again, "--out", str(tmp_path / "a"), "--quiet"]) == 0
+    assert f"networks on {tasks[0]} over the last tenth of 4" in capsys.readouterr().out
+    eval_ = ["lopt", "eval", "--task", "mlp,cnn", str(tmp_path / "a")]
+    for words, message in [
+        ([*train.split(), "--batch-size", "4"], "as in mlp:batch_size=…"),
+        (eval_, "--task mlp,cnn has 2 tasks; expected one"),
+        ([*train.split(), "--optimizer", "unf"], "have different weight spaces"),
+        ("lopt train --task gan --optimizer unf".split(), "unknown task 'gan'; expected one of"),
+    ]:
+        assert main(words) == 1
+        assert message in capsys.readouterr().err
+
+
 def test_an_optimizer_of_another_task_is_refused(tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("UNF_DATA", raising=False)
     save(tmp_path / "unf", init_theta("unf", TASK.space.relax(), key=jax.random.key(0)))
     assert main(["lopt", "eval", "--task", "mlp", str(tmp_path / "unf")]) == 1
-    assert "made for another weight space" in capsys.readouterr().err
+    assert "another network, which differs in more" in capsys.readouterr().err
 
 
 def test_reproduce_table_2(capsys, monkeypatch):

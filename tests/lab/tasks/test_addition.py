@@ -114,6 +114,7 @@ def test_the_space_is_a_symmetry_and_what_infer_finds(problems, params):
     unf.verify(TASK.logits, params, TASK.space, problems, key=jax.random.key(2))
     found = unf.infer(TASK.logits, params, problems)
     assert sorted(found.sizes.values()) == sorted(TASK.space.sizes.values()) == [5]
+    assert found.roles == TASK.space.roles
 
 
 def test_the_space_has_the_papers_terms_when_relaxed():

@@ -9,10 +9,10 @@ import pytest
 
 import unf
 from unf.lab.data import DataError
-from unf.lab.lopt._options import TASKS
+from unf.lab.lopt._options import PAPER, TASKS
 from unf.lab.tasks import CNNTask, MLPTask, RNNTask
 from unf.lab.tasks._images import convolve
-from unf.lab.tasks._task import check_finite
+from unf.lab.tasks._task import ACTIVATIONS, check_finite
 from unf.meta import Data, Task
 
 KEY = jax.random.key(0)
@@ -28,7 +28,7 @@ SMALL = {
 TERMS = {"mlp": 32, "cnn": 86, "rnn": 165, "transformer": 2_382}
 
 
-@pytest.fixture(params=list(TASKS), scope="module")
+@pytest.fixture(params=PAPER, scope="module")
 def task(request):
     return TASKS[request.param](**SMALL[request.param])
 
@@ -37,6 +37,12 @@ def test_the_weight_space_is_a_symmetry_and_relaxed_the_papers_size(task):
     params, batch = task.init(key=KEY), task.batch(task.data().train, key=KEY)
     unf.verify(task.loss, params, task.space, batch, key=KEY)
     assert unf.count_terms(task.space.relax()) == TERMS[task.name]
+
+
+def test_the_roles_are_those_that_infer_finds(task):
+    params = jax.eval_shape(lambda: task.init(key=KEY))
+    batch = jax.eval_shape(lambda: task.batch(task.data().train, key=KEY))
+    assert unf.infer(task.loss, params, batch).roles == task.space.roles
 
 
 def test_an_untrained_network_knows_nothing(task):
@@ -73,7 +79,7 @@ def test_the_papers_sizes():
     assert (defaults["rnn"]["embedding"], defaults["rnn"]["hidden"]) == (32, 64)
     assert (defaults["rnn"]["length"], defaults["rnn"]["batch_size"]) == (16, 64)
     assert (defaults["transformer"]["length"], defaults["transformer"]["batch_size"]) == (8, 8)
-    assert [TASKS[name].horizon for name in TASKS] == [2000, 2000, 2000, 5000]
+    assert [TASKS[name].horizon for name in PAPER] == [2000, 2000, 2000, 5000]
 
 
 def test_the_recurrence_begins_as_the_identity():
@@ -81,18 +87,19 @@ def test_the_recurrence_begins_as_the_identity():
     np.testing.assert_array_equal(params["rec_w"], np.eye(6))
 
 
-def test_the_recurrences_gradient_is_that_of_a_scan():
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_the_recurrences_gradient_is_that_of_a_scan(activation):
     shapes = {"embed": (9, 4), "in_w": (4, 6), "rec_w": (6, 6), "out_w": (6, 9),
               "in_b": (6,), "rec_b": (6,), "out_b": (9,), "initial_state": (1, 6)}  # fmt: skip
     keys = dict(zip(shapes, jax.random.split(KEY, len(shapes)), strict=True))
     params = {name: jax.random.normal(keys[name], shape) for name, shape in shapes.items()}
     symbols = jax.random.randint(KEY, (3, 6), 0, 9)
-    task = RNNTask(**SMALL["rnn"])
+    task = RNNTask(**SMALL["rnn"], activation=activation)
 
     def scanned(params, symbols):
         def step(state, symbol):
             x = params["embed"][symbol] @ params["in_w"] + params["in_b"][None]
-            state = jax.nn.relu(x + state @ params["rec_w"] + params["rec_b"][None])
+            state = ACTIVATIONS[activation](x + state @ params["rec_w"] + params["rec_b"][None])
             return state, state @ params["out_w"] + params["out_b"][None]
 
         first = jnp.broadcast_to(params["initial_state"], (3, 6))
@@ -157,6 +164,11 @@ def test_a_new_task_needs_four_methods():
         ("mlp", {"batch_size": 0}, "batch_size is 0; expected at least 1"),
         ("cnn", {"dtype": "int8"}, "dtype is 'int8'; expected float32 or bfloat16"),
         ("rnn", {"length": -1}, "length is -1; expected at least 1"),
+        ("rnn", {"activation": "gelu"}, r"activation is 'gelu'; expected one of \['relu', 'tanh'"),
+        ("rnn", {"unit": "words"}, "unit is 'words'; expected one of"),
+        ("mlp", {"hidden": (4, 0)}, r"hidden is \(4, 0\); expected at least 1"),
+        ("mlp", {"activation": "sine"}, "activation is 'sine'; expected one of"),
+        ("cnn", {"channels": ()}, "channels is empty"),
         (
             "transformer",
             {"num_heads": 5},

@@ -104,6 +104,16 @@ def test_resuming_a_finished_zoo_trains_nothing(copy, monkeypatch):
     assert build_tiny(copy, resume=True).complete
 
 
+def test_a_zoo_of_a_version_without_roles_is_continued(copy):
+    file = copy / "zarr.json"
+    group = json.loads(file.read_text())
+    space = json.loads(group["attributes"]["space"])
+    assert space.pop("roles")
+    group["attributes"]["space"] = json.dumps(space)
+    file.write_text(json.dumps(group))
+    assert build_tiny(copy, resume=True).complete
+
+
 @dataclasses.dataclass(frozen=True)
 class Explosive(TwoMoons):
     """Networks with a large initial scale diverge."""

@@ -1,10 +1,8 @@
 """Loops and branches."""
 
-from collections.abc import Sequence
 from typing import Any
 
-import jax.extend.core as jex
-
+from ..._jaxprs import count_loop_values
 from .._expressions import Expr, Reason, Uniform, Variable, children, fix, fixed_axis, resolve
 from .._registry import Equation, register_rule
 from .._unification import unify
@@ -38,7 +36,8 @@ def while_(equation: Equation, *operands: Value) -> list[Value]:
 def scan(equation: Equation, *operands: Value) -> list[Value]:
     """Layers stacked along the scanned axis are interpreted one by one, other rows at once."""
     params, reason = equation.params, equation.reason
-    num_carry, num_scanned = _count_arguments(equation, operands)
+    ranks = [x.ndim for x in operands], [len(shape) for shape in equation.out_shapes]
+    num_carry, num_scanned = count_loop_values(params["jaxpr"], *ranks)
     consts = list(operands[: len(operands) - num_carry - num_scanned])
     carry = list(operands[len(consts) :][:num_carry])
     scanned = list(operands[len(consts) + num_carry :])
@@ -55,20 +54,6 @@ def scan(equation: Equation, *operands: Value) -> list[Value]:
     length = params["length"]
     rows = [Value.of([fixed_axis(length, order), *settle(y, reason).axes]) for y in stacked]
     return [*carry, *rows]
-
-
-def _count_arguments(equation: Equation, operands: Sequence[Value]) -> tuple[int, int]:
-    """How many values a scan carries, and how many it scans over, which come last.
-
-    Found from ranks, since releases of JAX store the numbers in different places: an array
-    that is scanned over or collected has one axis more outside the body than inside.
-    """
-    body = equation.params["jaxpr"]
-    body = body.jaxpr if isinstance(body, jex.ClosedJaxpr) else body
-    scanned = [x.ndim > len(v.aval.shape) for x, v in zip(operands, body.invars, strict=True)]
-    pairs = zip(equation.out_shapes, body.outvars, strict=True)
-    collected = [len(shape) > len(v.aval.shape) for shape, v in pairs]
-    return len(collected) - sum(collected), sum(scanned)
 
 
 def _any_row(x: Value, order: Reason) -> Value:

@@ -135,7 +135,7 @@ def with_flags(text: str, names: Container[str]) -> str:
         value = "" if found[2] in ("", "True") else f" {found[2]}"
         return f"--{name.replace('_', '-')}{value}" if name in names else found[0]
 
-    return re.sub(r"(?<![\w/.-])([a-z_]+)=(\w*)", flag, text)
+    return re.sub(r"(?<![\w/.:-])([a-z_]+)=(\w*)", flag, text)
 
 
 def print_json(value: Any) -> None:

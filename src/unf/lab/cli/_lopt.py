@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,18 +18,22 @@ from ...meta import Task
 from ...optim import Theta, learned_optimizer, load, origin
 from ...optim._theta import KINDS
 from ..lopt import GRIDS, MetaTraining, compare, evaluate, first_theta, meta_train
-from ..lopt._evaluate import TUNED
+from ..lopt._evaluate import TUNED, fit_to
 from ..lopt._job import OPTIMIZER, Pace, Row
-from ..lopt._options import SMALL, TASKS, make_task
+from ..lopt._options import MIXTURES, SMALL, TASKS, make_task, parse_tasks, spell_task
 from ._command import CommandError, Data, File, Folder, Job, one_of, print_json
 from ._processes import Processes
+
+_FIELDS = ("batch_size", "dtype", "vocabulary")
+"""Options of tasks that have flags of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOptions:
-    """A task and its data."""
+    """Tasks and their data."""
 
-    task: Annotated[str, one_of(tuple(TASKS))]  # What the networks learn.
+    # What the networks learn. Options follow after colons, as in mlp:hidden=64-64:activation=tanh.
+    task: Annotated[str, arg(metavar=f"{{{','.join((*TASKS, *MIXTURES))}}},…")]
     # auto: the paper's dataset, or a built-in one if no folder is named.
     dataset: str = "auto"
     data: Data = None  # Folder with datasets; the variable UNF_DATA by default.
@@ -36,32 +41,53 @@ class TaskOptions:
     dtype: str | None = None  # Of convolutions; bfloat16 on accelerators by default.
     vocabulary: int | None = None  # Number of subwords; 4096 by default.
 
-    def make(self) -> tuple[Any, str]:
+    def make(self) -> list[tuple[Any, str]]:
+        """The tasks, and a text about the data of each."""
+        parsed = parse_tasks(self.task)
+        given: dict[str, Any] = {name: getattr(self, name) for name in _FIELDS}
+        given = {name: value for name, value in given.items() if value is not None}
+        given |= {} if self.dataset == "auto" else {"dataset": self.dataset}
+        if given and (len(parsed) > 1 or given.keys() & parsed[0][1].keys()):
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise CommandError(
+                f"{flags}: for one task that does not name it; with --task {self.task}, write it "
+                f"behind the task, as in {parsed[0][0]}:{next(iter(given))}=…"
+            )
+        folder = self.data and str(self.data)
+        return [make_task(name, folder=folder, **given, **options) for name, options in parsed]
+
+    def make_one(self) -> tuple[Any, str]:
         """The task, and a text about its data."""
-        given = {name: getattr(self, name) for name in ("batch_size", "dtype", "vocabulary")}
-        return make_task(
-            self.task,
-            dataset=self.dataset,
-            folder=self.data and str(self.data),
-            **{name: value for name, value in given.items() if value is not None},
-        )
+        made = self.make()
+        if len(made) > 1:
+            raise CommandError(f"--task {self.task} has {len(made)} tasks; expected one")
+        return made[0]
 
     def settled(self) -> "TaskOptions":
-        """With the data and the sizes that the task has here."""
-        task, _ = self.make()
-        names = ("dataset", "batch_size", "dtype", "vocabulary")
-        found = {name: getattr(task, name) for name in names if hasattr(task, name)}
+        """With the data and the sizes that the tasks have here."""
+        tasks = [task for task, _ in self.make()]
+        names = ("dataset", *_FIELDS)
+        if self.task in TASKS:
+            found = {name: getattr(tasks[0], name) for name in names if hasattr(tasks[0], name)}
+        else:
+            found = {"task": ",".join(map(spell_task, tasks)), "dataset": "auto"}
+            found |= dict.fromkeys(_FIELDS)
         folder = os.environ.get("UNF_DATA")
         return dataclasses.replace(
             self, data=self.data or (Path(folder) if folder else None), **found
         )
+
+    @property
+    def file_name(self) -> str:
+        """The tasks as a part of a file's name."""
+        return re.sub(r"[^\w.-]+", "-", self.task)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskJob(Job):
     """A job on a task."""
 
-    setting: TaskOptions  # The task and its data.
+    setting: TaskOptions  # The tasks and their data.
 
     def settled(self) -> "TaskJob":
         """With the data that were found."""
@@ -70,12 +96,17 @@ class TaskJob(Job):
 
 @dataclass(frozen=True, kw_only=True)
 class Train(TaskJob):
-    """Meta-train an optimizer.
+    """Meta-train an optimizer, on one task or on several at once.
+
+    Two names stand for several tasks: paper (the paper's four) and any (small networks that
+    differ a lot).
 
     Examples:
         unf lopt train --task mlp --optimizer unf --small             (two CPU cores, a minute)
         unf lopt train --task mlp --optimizer unf --data DIR          (a GPU)
         unf lopt train --task mlp --optimizer unf --data DIR --resume
+        unf lopt train --task mlp,mlp:hidden=64-64:batch_size=32 --optimizer deepset --small
+        unf lopt train --task any --optimizer deepset --reparametrize 0.5 --data DIR
     """
 
     optimizer: Annotated[str, one_of(tuple(KINDS))]  # The kind of learned optimizer.
@@ -96,13 +127,15 @@ class Train(TaskJob):
     @property
     def results(self) -> Path:
         """The folder of the optimizer."""
-        name = f"{self.setting.task}-{self.optimizer}" + ("-small" if self.small else "")
+        name = f"{self.setting.file_name}-{self.optimizer}" + ("-small" if self.small else "")
         return self.out or Path("out/lopt") / name
 
     def run(self) -> None:
         """Meta-train, then train fresh networks with the result."""
-        (task, about), pace = self.setting.make(), Pace(self.training)
-        say(about)
+        tasks, texts = zip(*self.setting.make(), strict=True)
+        for task, text in zip(tasks, texts, strict=True):
+            say(text if len(tasks) == 1 else f"{task.name}: {text}")
+        pace = Pace(self.training, len(tasks))
         board = _tensorboard(self.results) if self.tensorboard else lambda row: None
 
         def watch(row: Row) -> None:
@@ -110,7 +143,7 @@ class Train(TaskJob):
             board(row)
 
         theta = meta_train(
-            task,
+            tasks,
             self.optimizer,
             self.results,
             self.training,
@@ -121,29 +154,39 @@ class Train(TaskJob):
             show_progress=not self.quiet,
         )
         if is_first():
-            self._tell(task, theta, pace)
+            self._tell(tasks, theta, pace)
 
-    def _tell(self, task: Task, theta: Theta, pace: Pace) -> None:
-        """Compare the optimizer with the one that meta-training began with."""
-        steps, data, losses = self.training.horizon or task.horizon, task.data(), []
-        start = first_theta(task, self.optimizer, self.training, seed=self.seed)
-        with Progress("fresh networks, before and after", 2, show=not self.quiet) as progress:
-            for x in (start, theta):
-                curves = evaluate(task, data, learned_optimizer, x, seeds=range(5), horizon=steps)
-                losses.append(float(curves.last.mean()))
-                progress.advance()
-        file = self.results / OPTIMIZER
+    def _tell(self, tasks: tuple[Task, ...], theta: Theta, pace: Pace) -> None:
+        """Compare the optimizer with the one that meta-training began with, on every task."""
+        rows, file = self._measure(tasks, theta), self.results / OPTIMIZER
         if self.json:
-            found = {"loss_before": losses[0], "loss_after": losses[1], "horizon": steps}
-            rate = {"trajectory_steps_per_second": pace.rate}
-            print_json({**found, **rate, "optimizer": str(file)})
+            about = rows[0] if len(rows) == 1 else {"tasks": rows}
+            print_json({**about, "trajectory_steps_per_second": pace.rate, "optimizer": str(file)})
             return
-        print(f"loss of 5 fresh networks over the last tenth of {steps} steps:")
-        print(f"  {losses[0]:.4f} with the optimizer that meta-training began with")
-        print(f"  {losses[1]:.4f} with the one it ended with")
+        for row in rows:
+            where = f" on {row['task']}" if len(rows) > 1 else ""
+            print(f"loss of 5 fresh networks{where} over the last tenth of {row['horizon']} steps:")
+            print(f"  {row['loss_before']:.4f} with the optimizer that meta-training began with")
+            print(f"  {row['loss_after']:.4f} with the one it ended with")
         if pace.rate:
             print(f"{pace.rate:,.0f} trajectory-steps/s, the median over calls")
         print(f"{file}: {theta}")
+
+    def _measure(self, tasks: tuple[Task, ...], theta: Theta) -> list[dict[str, Any]]:
+        """The losses of fresh networks of each task, before and after meta-training."""
+        start, rows = first_theta(tasks, self.optimizer, self.training, seed=self.seed), []
+        total, label = 2 * len(tasks), "fresh networks, before and after"
+        with Progress(label, total, show=not self.quiet) as progress:
+            for task in tasks:
+                data, steps = task.data(), self.training.horizon or task.horizon
+                row: dict[str, Any] = {"task": spell_task(task), "horizon": steps}
+                for name, x in (("loss_before", start), ("loss_after", theta)):
+                    fresh = {"seeds": range(5), "horizon": steps}
+                    curves = evaluate(task, data, learned_optimizer, fit_to(x, task), **fresh)
+                    row[name] = float(curves.last.mean())
+                    progress.advance()
+                rows.append(row)
+        return rows
 
 
 def _tensorboard(out: Path) -> Callable[[Row], None]:
@@ -185,7 +228,7 @@ class Eval(TaskJob):
     @property
     def results(self) -> Path:
         """The file of the comparison."""
-        return self.out or Path("out") / f"{self.setting.task}.json"
+        return self.out or Path("out") / f"{self.setting.file_name}.json"
 
     def record(self) -> Path:
         """Beside the comparison."""
@@ -203,7 +246,7 @@ class Eval(TaskJob):
                 f"{len(self.optimizers)} optimizers and {len(baselines)} baselines; expected at "
                 "least 1 and 0, and something to evaluate"
             )
-        task, about = self.setting.make()
+        task, about = self.setting.make_one()
         say(about)
         thetas, notes = _load(self.optimizers, task)
         comparison = compare(

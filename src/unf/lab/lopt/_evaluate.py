@@ -126,9 +126,7 @@ def fit_to(theta: Theta, task: Task) -> Theta:
     Raises:
         SpecError: if θ belongs to another weight space.
     """
-    params = jax.eval_shape(lambda: task.init(key=jax.random.key(0)))
-    jax.eval_shape(learned_optimizer(theta).init, params)
-    return theta
+    return theta.on(task.space)
 
 
 def tune(
@@ -198,7 +196,7 @@ def _curves(
     each, rest = int(ends[0]), horizon % int(ends[0])
 
     def step(state: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Array]:
-        return training_step(task, optimizer, state, task.batch(data.train, key=key))
+        return training_step(task.loss, optimizer, state, task.batch(data.train, key=key))
 
     def part(state: PyTree, key: PRNGKeyArray, steps: int = each) -> tuple[PyTree, Any]:
         train_key, heldout_key = jax.random.split(key)

@@ -1,11 +1,11 @@
-"""One meta-training: from a task to a file with a learned optimizer, through interruptions."""
+"""One meta-training: from tasks to a file with a learned optimizer, through interruptions."""
 
-import dataclasses
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from math import inf, log
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,13 @@ from jaxtyping import Array, Key, PRNGKeyArray
 from ..._devices import is_first, to_host
 from ..._persistence import Checkpoints, write_whole
 from ..._progress import Progress
-from ...meta import Task
-from ...meta._estimators import Estimator
-from ...meta._problem import InnerTraining
+from ...meta import Estimator, InnerTraining, MeanEstimator, RelativeLoss, Task
 from ...meta._train import MetaState, Metrics, advance, begin, shard
 from ...optim import FORMS, Theta, init_theta, save
 from ...optim._theta import KINDS
-from .._folder import claim, job_errors, provenance
+from ...spec import SpecError
+from ...spec._space import check_differs_in_sizes
+from .._folder import claim, described, job_errors, provenance
 from ..tasks._task import check_finite
 from ._options import MetaError, MetaTraining
 
@@ -36,7 +36,7 @@ _WHAT = {"what": "checkpoint of a meta-training"}
 
 
 def meta_train(
-    task: Task,
+    task: Task | Sequence[Task],
     kind: str,
     out: str | os.PathLike,
     options: MetaTraining | None = None,
@@ -49,7 +49,11 @@ def meta_train(
     on_metrics: Callable[[Row], None] | None = None,
     show_progress: bool = True,
 ) -> Theta:
-    """Meta-train a learned optimizer on a task.
+    """Meta-train a learned optimizer on a task, or on several at once.
+
+    On several tasks, every meta-step continues runs on each of them and averages their
+    meta-gradients. The losses of a task are then log(loss/loss of an untrained network), so that
+    they are comparable, in the metrics too.
 
     The folder `out` gets `optimizer.safetensors` (for `unf.optim.load`), `metrics.csv`,
     `config.json` and the last two `checkpoints`. If it stops at any moment, `resume=True`
@@ -57,8 +61,9 @@ def meta_train(
     across all devices of all processes that `jax.distributed` knows.
 
     Args:
-        task: what the optimizer learns to train.
-        kind: "sgdm", "deepset", "nfn" or "unf".
+        task: what the optimizer learns to train; for "nfn" and "unf", several tasks must have the
+            same weight space.
+        kind: "sgdm", "deepset", "nfn", "unf" or "tied".
         out: the folder for results.
         options: the settings of meta-training, by default the paper's.
         seed: the seed of everything random.
@@ -70,26 +75,24 @@ def meta_train(
         show_progress: show the rate and the time left on standard error.
 
     Raises:
-        MetaError: if there are results already, or those to resume are of another meta-training.
-        DataError: if the task's data are missing or not finite.
+        MetaError: if there are results already, or those to resume are of another meta-training;
+            or if the tasks have several weight spaces, and the optimizer works on one.
+        DataError: if a task's data are missing or not finite.
     """
-    options, folder = options or MetaTraining(), Path(out)
+    options, folder, tasks = options or MetaTraining(), Path(out), _several(task)
     if kind not in KINDS:
         raise MetaError(f"unknown kind of optimizer {kind!r}; expected one of {list(KINDS)}")
     _, cut_key, runs_key, steps_key = _keys(seed)
-    data, optimizer = task.data(), options.make_optimizer()
-    check_finite(data, task.name)
-    problem = InnerTraining(data.train, task)
+    theta, optimizer = first_theta(tasks, kind, options, seed=seed), options.make_optimizer()
     with _errors(folder, options):
-        estimator = _estimator(problem, options, key=cut_key)
-    config = describe(task, kind, options, seed)
+        problem, estimator = _problem(tasks, options, key=cut_key)
+    config = describe(tasks, kind, options, seed)
     checkpoints = claim(
         folder, {**_WHAT, **config}, outputs=(METRICS, OPTIMIZER), known=_known(folder / CONFIG),
         resume=resume, overwrite=overwrite, error=MetaError,
     )  # fmt: skip
     if is_first():
         write_whole(folder / CONFIG, json.dumps(config, indent=1))
-    theta = first_theta(task, kind, options, seed=seed)
     with _errors(folder, options):
         state = jax.block_until_ready(begin(problem, estimator, optimizer, theta, key=runs_key))
         state, rows = restore(checkpoints, state)
@@ -99,7 +102,8 @@ def meta_train(
         state, problem = shard(state, problem, estimator)
         now = state, rows
         per_call = steps_per_call or (10 if jax.default_backend() == "cpu" else 25)
-        label, show = f"{kind} on {task.name}", show_progress and is_first()
+        label = f"{kind} on {task.name if isinstance(task, Task) else f'{len(tasks)} tasks'}"
+        show = show_progress and is_first()
         with Progress(label, options.steps, unit="meta-steps", done=first, show=show) as progress:
             try:
                 while (left := options.steps - int(now[0].step)) > 0:
@@ -122,33 +126,72 @@ def meta_train(
     return to_host(now[0].theta)
 
 
-def first_theta(task: Task, kind: str, options: MetaTraining, *, seed: int = 0) -> Theta:
-    """The θ that a meta-training begins with; every axis is permuted, as in the paper."""
+def first_theta(
+    task: Task | Sequence[Task], kind: str, options: MetaTraining, *, seed: int = 0
+) -> Theta:
+    """The θ that a meta-training begins with; every axis is permuted, as in the paper.
+
+    Raises:
+        MetaError: if the optimizer works on one weight space, and the tasks have several.
+    """
+    first, *others = _several(task)
+    spaces = (
+        [each.space.relax() for each in (first, *others)] if kind not in ("sgdm", "deepset") else []
+    )
+    for other, space in zip(others, spaces[1:], strict=False) if kind in ("nfn", "unf") else ():
+        try:
+            check_differs_in_sizes(space, spaces[0])
+        except SpecError as error:
+            raise MetaError(
+                f"the tasks {first.name!r} and {other.name!r} have different weight spaces, and an "
+                f"optimizer of kind {kind!r} works on one; choose kind 'tied' or 'deepset', or "
+                f"tasks with the same network\n{error}"
+            ) from error
     return init_theta(
         kind,
-        task.space.relax(),
+        spaces if kind == "tied" else spaces[0] if spaces else None,
         key=_keys(seed)[0],
         form=FORMS[options.form],
         head_start=options.head_start,
-        spatial=task.spatial if kind == "nfn" else (),
+        spatial=first.spatial if kind == "nfn" else (),
     )
 
 
-def describe(task: Task, kind: str, options: MetaTraining, seed: int) -> dict[str, Any]:
+def describe(
+    task: Task | Sequence[Task], kind: str, options: MetaTraining, seed: int
+) -> dict[str, Any]:
     """What distinguishes this meta-training from all others; where data are does not matter.
 
     Raises:
-        MetaError: if the task has fields that JSON cannot hold.
+        MetaError: if a task has fields that JSON cannot hold.
     """
+    tasks = _several(task)
+    about: dict[str, Any] = {"format": 1, "task": ",".join(one.name for one in tasks)}
+    if len(tasks) == 1:
+        about |= {f"task.{k}": v for k, v in _fields(tasks[0]).items()}
+    else:
+        about["tasks"] = [{"task": one.name, **_fields(one)} for one in tasks]
+    return json.loads(json.dumps({**about, "kind": kind, **described(options), "seed": seed}))
+
+
+def _fields(task: Task) -> dict[str, Any]:
+    """The settings of a task that tell it apart from others with its name."""
     try:
-        fields = {f"task.{k}": v for k, v in dataclasses.asdict(task).items() if k != "folder"}
-        about = {"format": 1, "task": task.name, **fields, "kind": kind}
-        return json.loads(json.dumps({**about, **dataclasses.asdict(options), "seed": seed}))
+        fields = {k: v for k, v in described(task).items() if k != "folder"}
+        return json.loads(json.dumps(fields))
     except (TypeError, AttributeError) as error:
         raise MetaError(
             f"the task {type(task).__name__} cannot be described ({error}); make it a frozen "
             "dataclass with a name, whose fields are numbers, strings or tuples of them"
         ) from error
+
+
+def _several(task: Task | Sequence[Task]) -> tuple[Task, ...]:
+    """The tasks, as a tuple."""
+    tasks = (task,) if isinstance(task, Task) else tuple(task)
+    if not tasks:
+        raise MetaError("there are no tasks; expected at least one")
+    return tasks
 
 
 def _known(file: Path) -> dict[str, Any]:
@@ -208,8 +251,9 @@ class Pace:
     median leaves out compilation and checkpoints.
     """
 
-    def __init__(self, options: MetaTraining):
-        self._each = options.window * 2 * options.pairs
+    def __init__(self, options: MetaTraining, trainings: int = 1):
+        """Count the runs of so many meta-trainings or tasks at once."""
+        self._each = options.window * 2 * options.pairs * trainings
         self._seen: list[tuple[float, float]] = []
 
     def __call__(self, row: Row) -> None:
@@ -235,27 +279,54 @@ def _errors(folder: Path, options: MetaTraining) -> AbstractContextManager[None]
     return job_errors(MetaError, folder, what, "choose a smaller pairs= or batch_size=")
 
 
-def _estimator(problem: InnerTraining, options: MetaTraining, *, key: PRNGKeyArray) -> Estimator:
-    """The estimator, which cuts losses off at a multiple of an untrained network's."""
-    limit, task = float("inf"), problem.task
-    if options.cut:
+def _problem(
+    tasks: tuple[Task, ...], options: MetaTraining, *, key: PRNGKeyArray
+) -> tuple[Any, Estimator]:
+    """What is unrolled, and its estimator, which cuts losses off.
 
-        @eqx.filter_jit
-        def loss(problem: InnerTraining, key: PRNGKeyArray) -> Array:
-            first, second = jax.random.split(key)
-            return task.loss(task.init(key=first), task.batch(problem.data, key=second))
+    With several tasks, losses are relative to those of untrained networks, which do not depend
+    on the seed, so that the losses of several meta-trainings compare.
+    """
+    problems = [_inner_training(task, options) for task in tasks]
+    if len(tasks) == 1:
+        what = "cut off at a multiple of it; choose cut=0, or correct the task"
+        limit = options.cut * _untrained_loss(problems[0], what, key=key) if options.cut else inf
+        return problems[0], _estimator(tasks[0], options, limit)
+    what, key = "compared with it; correct the task", jax.random.key(0)
+    relative = [RelativeLoss(one, _untrained_loss(one, what, key=key)) for one in problems]
+    limit = log(options.cut) if options.cut else inf
+    return tuple(relative), MeanEstimator([_estimator(task, options, limit) for task in tasks])
 
-        mean = float(np.mean([loss(problem, k) for k in jax.random.split(key, 8)]))
-        limit = options.cut * mean
-        if not 0 < mean < float("inf"):
-            raise MetaError(
-                f"untrained networks of task {task.name!r} have a mean loss of {mean:.3g}, so that "
-                "losses cannot be cut off at a multiple of it; choose cut=0, or correct the task"
-            )
+
+def _estimator(task: Task, options: MetaTraining, limit: float) -> Estimator:
     try:
         return options.make_estimator(task, limit)
     except ValueError as error:
-        raise MetaError(str(error)) from error
+        raise MetaError(f"task {task.name!r}: {error}") from error
+
+
+def _inner_training(task: Task, options: MetaTraining) -> InnerTraining:
+    data = task.data()
+    check_finite(data, task.name)
+    return InnerTraining(data.train, task, options.reparametrize)
+
+
+def _untrained_loss(problem: InnerTraining, what: str, *, key: PRNGKeyArray) -> float:
+    """The mean loss of eight untrained networks, which must be positive for `what` to work."""
+    task = problem.task
+
+    @eqx.filter_jit
+    def loss(problem: InnerTraining, key: PRNGKeyArray) -> Array:
+        first, second = jax.random.split(key)
+        return task.loss(task.init(key=first), task.batch(problem.data, key=second))
+
+    mean = float(np.mean([loss(problem, k) for k in jax.random.split(key, 8)]))
+    if not 0 < mean < inf:
+        raise MetaError(
+            f"untrained networks of task {task.name!r} have a mean loss of {mean:.3g}, so that "
+            f"losses cannot be {what}"
+        )
+    return mean
 
 
 def _row(state: MetaState, metrics: Metrics, count: int) -> Row:

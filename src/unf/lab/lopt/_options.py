@@ -1,7 +1,8 @@
-"""What is meta-trained, on which task and data, and how."""
+"""What is meta-trained, on which tasks and data, and how."""
 
 import dataclasses
 import os
+from collections.abc import Iterable
 from functools import lru_cache
 from math import inf
 from typing import Any, Literal, get_args, get_type_hints
@@ -10,6 +11,7 @@ import jax
 import optax
 
 from ...meta import Estimator, EvolutionStrategies, FullUnroll, Task
+from .._folder import added
 from ..data import MissingDataError
 from ..tasks import (
     AutoencoderTask,
@@ -26,10 +28,27 @@ from ..tasks import (
     ViTTask,
 )
 
+PAPER = ("mlp", "cnn", "rnn", "transformer")
+"""The paper's tasks for learned optimizers (§4.2)."""
 TASKS: dict[str, type[Task]] = {
     task.name: task for task in (MLPTask, CNNTask, RNNTask, TransformerTask)
 }
-"""The paper's tasks for learned optimizers (§4.2), by name."""
+"""Tasks for learned optimizers, by name."""
+MIXTURES = {
+    "paper": PAPER,
+    "any": (
+        "mlp",
+        "mlp:hidden=16:activation=tanh:batch_size=32",
+        "mlp:hidden=64-64:activation=gelu:layer_norm=true:batch_size=64",
+        "mlp:hidden=32-32-32:activation=silu:batch_size=64",
+        "cnn:channels=8-16:first_stride=2:batch_size=64",
+        "cnn:channels=8-8-8:first_stride=2:activation=gelu:batch_size=32",
+        "rnn:embedding=16:hidden=32:activation=tanh:length=8:batch_size=32",
+        "transformer:unit=bytes:num_blocks=1:width=16:num_heads=2:expand=2:batch_size=16",
+    ),
+}
+"""Tasks to meta-train on at once: the paper's, and small ones that differ as much as they can, for
+an optimizer that is to work on any network."""
 UNSEEN: dict[str, type[Task]] = {
     task.name: task
     for task in (DeepMLPTask, ResNetTask, LSTMTask, GRUTask, ViTTask, GPTTask, AutoencoderTask)
@@ -72,19 +91,25 @@ class MetaTraining:
     cut: float = 2.0
     """Cut losses off at this multiple of an untrained network's; 0 turns that off (not for
     unroll)."""
+    reparametrize: float = added(0.0)
+    """Divide each tensor of a new network by a random factor, whose logarithm has this standard
+    deviation, and multiply it by the factor where it is used; 0 turns that off."""
 
     def __post_init__(self):
         for name, hint in get_type_hints(type(self)).items():
             value, allowed = getattr(self, name), get_args(hint)
             if allowed and value not in allowed:
                 raise ValueError(f"{name} is {value!r}; expected one of {allowed}")
-            if name not in ("horizon", "cut") and not allowed and not 0 < value < inf:
+            optional = name in ("horizon", "cut", "reparametrize")
+            if not (allowed or optional) and not 0 < value < inf:
                 raise ValueError(f"{name} is {value}; expected a positive number")
         if self.horizon < 0 or not (self.cut == 0 or 1 < self.cut < inf):
             raise ValueError(
                 f"horizon is {self.horizon} and cut {self.cut}; expected horizon to be 0 or more, "
                 "and cut to be 0 or above 1"
             )
+        if not 0 <= self.reparametrize < inf:
+            raise ValueError(f"reparametrize is {self.reparametrize}; expected 0 or more")
 
     def make_estimator(self, task: Task, max_loss: float) -> Estimator:
         """The estimator of meta-gradients on a task."""
@@ -123,6 +148,83 @@ SMALL = MetaTraining(
 """A meta-training for two CPU cores."""
 
 
+def parse_tasks(text: str) -> list[tuple[str, dict[str, Any]]]:
+    """Names of tasks with their options, from a text such as "mlp,cnn:channels=8-16:batch_size=64".
+
+    Tasks and `MIXTURES` are joined by commas; options follow a task after colons; sizes are joined
+    by hyphens.
+
+    >>> parse_tasks("rnn,mlp:hidden=64-64:activation=tanh")
+    [('rnn', {}), ('mlp', {'hidden': (64, 64), 'activation': 'tanh'})]
+
+    Raises:
+        ValueError: if there is no such task, mixture or option, or an option is invalid.
+    """
+    words = [word for part in text.split(",") for word in MIXTURES.get(part, (part,))]
+    return [_parse_task(word) for word in words]
+
+
+def _parse_task(text: str) -> tuple[str, dict[str, Any]]:
+    name, *settings = text.split(":")
+    hints, options = _options_of(name), {}
+    for setting in settings:
+        option, _, value = setting.partition("=")
+        if option not in hints:
+            raise ValueError(_no_option(name, option, hints))
+        if option in options:
+            raise ValueError(f"the task {text!r} has two values of {option}; expected one")
+        try:
+            options[option] = _parse_value(value, hints[option])
+        except (ValueError, KeyError) as error:
+            kind = hints[option]
+            wanted = "whole numbers joined by -, such as 64-32" if get_args(kind) else kind.__name__
+            wanted = "true or false" if kind is bool else wanted
+            raise ValueError(
+                f"the option {option} of the task {name!r} is {value!r}; expected {wanted}"
+            ) from error
+    return name, options
+
+
+def _parse_value(text: str, kind: Any) -> Any:
+    if get_args(kind):
+        return tuple(int(size) for size in text.split("-"))
+    return {"true": True, "false": False}[text] if kind is bool else kind(text)
+
+
+def _options_of(name: str) -> dict[str, Any]:
+    """The options of a task and their types; where data are is none of them."""
+    every = TASKS | UNSEEN
+    if name not in every:
+        raise ValueError(
+            f"unknown task {name!r}; expected one of {list(every)} or a mixture of them, one of "
+            f"{list(MIXTURES)}"
+        )
+    kind: Any = every[name]
+    hints = get_type_hints(kind)
+    return {x.name: hints[x.name] for x in dataclasses.fields(kind) if x.name != "folder"}
+
+
+def _no_option(name: str, option: str, known: Iterable[str]) -> str:
+    return f"the task {name!r} has no option {option}; it has {sorted(known)}"
+
+
+def spell_task(task: Task) -> str:
+    """The text that `parse_tasks` makes this task of: its name, data, and what is not a default.
+
+    >>> spell_task(MLPTask(dataset="digits", hidden=(64, 64), layer_norm=True))
+    'mlp:dataset=digits:hidden=64-64:layer_norm=true'
+    """
+    words = [task.name]
+    for field in dataclasses.fields(task):
+        value = getattr(task, field.name)
+        if field.name in ("dataset", "dtype") or (
+            field.name != "folder" and value != field.default
+        ):
+            text = "-".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            words.append(f"{field.name}={text.lower() if isinstance(value, bool) else text}")
+    return ":".join(words)
+
+
 def make_task(
     name: str, *, dataset: str = "auto", folder: str | None = None, **options: Any
 ) -> tuple[Task, str]:
@@ -142,14 +244,11 @@ def make_task(
         ValueError: if there is no such task or option.
         DataError: if the data are missing or damaged.
     """
-    every = TASKS | UNSEEN
-    if name not in every:
-        raise ValueError(f"unknown task {name!r}; expected one of {list(every)}")
-    kind: Any = every[name]
-    known = {field.name for field in dataclasses.fields(kind)}
+    known = _options_of(name)
+    kind: Any = (TASKS | UNSEEN)[name]
     for option in options:
         if option not in known:
-            raise ValueError(f"the task {name!r} has no option {option}; it has {sorted(known)}")
+            raise ValueError(_no_option(name, option, known))
     if "dtype" in known and jax.default_backend() != "cpu":
         options = {"dtype": "bfloat16", **options}
 

@@ -186,7 +186,8 @@ def _meta_training(path: Path) -> Section:
     name = title(config["kind"]).removesuffix(", meta-trained")
     statement = f"{name} on {config['task']}: {done:,} of {wanted:,} meta-steps are done."
     if len(loss):
-        statement += f" The networks it trains had a loss of {loss[:part].mean():.4f} over the "
+        what = "log relative loss" if "tasks" in config else "loss"
+        statement += f" The networks it trains had a {what} of {loss[:part].mean():.4f} over the "
         statement += f"first tenth of them, and have {loss[-part:].mean():.4f} over the last."
     section = Section(
         path.resolve().name, "meta-training of an optimizer", statement, finished=done >= wanted,

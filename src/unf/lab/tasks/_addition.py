@@ -151,7 +151,7 @@ class Addition(Task):
         cell |= {f"h{gate}": {"kernel": "h h"} for gate in GATES}
         cell["hn"]["bias"] = "h"
         spec = {"encoder": cell, "decoder": cell, "output": {"kernel": "h [v]", "bias": "[v]"}}
-        return make_space(self, spec)
+        return make_space(self, spec, {"*/i?/kernel": "index out"})
 
     def _cell(self, cell: PyTree) -> tuple[Array, Array, Array]:
         """The weights of a cell as `gru` takes them, with its gates side by side."""

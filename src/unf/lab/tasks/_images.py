@@ -1,10 +1,10 @@
-"""Classifying small images: the paper's MLP and CNN (appendix B), and the CNN of a zoo."""
+"""Small images: the paper's MLP and CNN (appendix B), and the CNN of a zoo."""
 
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import prod, sqrt
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -12,14 +12,19 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ...graph import infer
 from ...spec import WeightSpace
+from .._folder import added
 from ._task import (
+    ACTIVATIONS,
     ImageTask,
     Labeled,
     add,
+    check_choice,
     check_positive,
     cross_entropy,
+    make_norm,
     make_space,
     mean_of_parts,
+    normalize,
     scaled,
     truncated_normal,
     zeros,
@@ -31,8 +36,15 @@ class MLPTask(ImageTask):
     """64→32→10 with ReLU on 8×8 Fashion-MNIST."""
 
     hidden: tuple[int, ...] = (32,)
+    activation: str = added("relu")
+    layer_norm: bool = added(False)
 
     name: ClassVar[str] = "mlp"
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_positive(self, "hidden")
+        check_choice(self, "activation", ACTIVATIONS)
 
     @cached_property
     def widths(self) -> tuple[int, ...]:
@@ -40,27 +52,41 @@ class MLPTask(ImageTask):
         return (prod(self.shape), *self.hidden, self.num_classes)
 
     def init(self, *, key: PRNGKeyArray) -> PyTree:
-        """Truncated normal weights, zero biases."""
-        params = {}
+        """Truncated normal weights, zero biases, norms with scale 1."""
+        params: dict[str, Any] = {}
         for i, (m, n) in enumerate(pairwise(self.widths)):
             params[f"w{i}"] = truncated_normal((m, n), m, key=jax.random.fold_in(key, i))
             params[f"b{i}"] = zeros(n)
+        if self.layer_norm:
+            params |= {f"norm{i}": make_norm(n) for i, n in enumerate(self.hidden)}
         return params
+
+    def outputs(
+        self, params: PyTree, images: Float[Array, "batch height width channels"]
+    ) -> Float[Array, "batch outputs"]:
+        """What the last layer returns; hidden layers are normalized before their activation."""
+        x: Array = images.reshape(len(images), -1)
+        for i in range(len(self.widths) - 1):
+            if i and self.layer_norm:
+                x = normalize(x, params[f"norm{i - 1}"])
+            x = ACTIVATIONS[self.activation](x) if i else x
+            x = add(x @ params[f"w{i}"], params[f"b{i}"])
+        return x
 
     def loss(self, params: PyTree, batch: Labeled) -> Float[Array, ""]:
         """Cross entropy."""
-        x: Array = batch.images.reshape(len(batch.images), -1)
-        for i in range(len(self.widths) - 1):
-            x = add((jax.nn.relu(x) if i else x) @ params[f"w{i}"], params[f"b{i}"])
-        return cross_entropy(x, batch.classes)
+        return cross_entropy(self.outputs(params, batch.images), batch.classes)
 
     @cached_property
     def space(self) -> WeightSpace:
         """Inputs and outputs are fixed."""
         names = ["[in]", *(f"h{i}" for i in range(len(self.hidden))), "[out]"]
-        spec = {}
+        spec: dict[str, Any] = {}
         for i, (a, b) in enumerate(pairwise(names)):
             spec |= {f"w{i}": f"{a} {b}", f"b{i}": b}
+        if self.layer_norm:
+            norms = [{"scale": name, "bias": name} for name in names[1:-1]]
+            spec |= {f"norm{i}": norm for i, norm in enumerate(norms)}
         return make_space(self, spec)
 
 
@@ -69,51 +95,55 @@ class CNNTask(ImageTask):
     """3×3 convolutions to 16 and 32 channels, global average, linear, on 16×16 CIFAR-10."""
 
     dataset: str = "cifar10"
-    channels: tuple[int, int] = (16, 32)
+    channels: tuple[int, ...] = (16, 32)
     first_stride: int = 1
     dtype: str = "float32"
+    activation: str = added("relu")
 
     name: ClassVar[str] = "cnn"
-    spatial: ClassVar[tuple[str, ...]] = ("h0", "w0", "h1", "w1")
 
     def __post_init__(self):
         super().__post_init__()
+        check_positive(self, "first_stride", "channels")
+        if not self.channels:
+            raise ValueError("channels is empty; expected those of at least one convolution")
+        check_choice(self, "activation", ACTIVATIONS)
         if self.dtype not in ("float32", "bfloat16"):
             raise ValueError(f"dtype is {self.dtype!r}; expected float32 or bfloat16")
 
+    @property
+    def spatial(self) -> tuple[str, ...]:
+        """The windows of every convolution."""
+        return tuple(f"{axis}{i}" for i in range(len(self.channels)) for axis in "hw")
+
     def init(self, *, key: PRNGKeyArray) -> PyTree:
         """Truncated normal weights, zero biases."""
-        keys, (a, b), colors = jax.random.split(key, 3), self.channels, self.shape[-1]
-        return {
-            "k0": truncated_normal((3, 3, colors, a), 9 * colors, key=keys[0]),
-            "b0": zeros(a),
-            "k1": truncated_normal((3, 3, a, b), 9 * a, key=keys[1]),
-            "b1": zeros(b),
-            "w": truncated_normal((b, self.num_classes), b, key=keys[2]),
-            "b": zeros(self.num_classes),
-        }
+        *keys, last_key = jax.random.split(key, len(self.channels) + 1)
+        params, widths = {}, (self.shape[-1], *self.channels)
+        for i, (m, n) in enumerate(pairwise(widths)):
+            params[f"k{i}"] = truncated_normal((3, 3, m, n), 9 * m, key=keys[i])
+            params[f"b{i}"] = zeros(n)
+        linear = truncated_normal((widths[-1], self.num_classes), widths[-1], key=last_key)
+        return {**params, "w": linear, "b": zeros(self.num_classes)}
 
     def loss(self, params: PyTree, batch: Labeled) -> Float[Array, ""]:
         """Cross entropy; the products of the convolutions are computed in `dtype`."""
         x: Array = batch.images
-        for i, stride in enumerate((self.first_stride, 1)):
+        for i in range(len(self.channels)):
             x, kernel = x.astype(self.dtype), params[f"k{i}"].astype(self.dtype)
             bias = params[f"b{i}"]  # added in its own dtype, in which its gradient is then summed
-            x = jax.nn.relu(add(convolve(x, kernel, stride).astype(bias.dtype), bias))
+            x = convolve(x, kernel, 1 if i else self.first_stride).astype(bias.dtype)
+            x = ACTIVATIONS[self.activation](add(x, bias))
         x = jnp.mean(x, axis=(1, 2))
         return cross_entropy(add(x @ params["w"], params["b"]), batch.classes)
 
     @cached_property
     def space(self) -> WeightSpace:
         """Windows, colors and classes are fixed; `relax()` gives each axis its own name."""
-        spec = {
-            "k0": "[h0] [w0] [color] c0",
-            "b0": "c0",
-            "k1": "[h1] [w1] c0 c1",
-            "b1": "c1",
-            "w": "c1 [class]",
-            "b": "[class]",
-        }
+        names = ["[color]", *(f"c{i}" for i in range(len(self.channels)))]
+        spec = {"w": f"{names[-1]} [class]", "b": "[class]"}
+        for i, (a, b) in enumerate(pairwise(names)):
+            spec |= {f"k{i}": f"[h{i}] [w{i}] {a} {b}", f"b{i}": b}
         return make_space(self, spec)
 
 

@@ -1,11 +1,11 @@
 """Tasks on images and on text, and what their networks share."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +14,19 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ...meta import Data, Task
 from ...spec import WeightSpace
+from ...spec._roles import roles_by_pattern
+from .._folder import added
 from ..data import DataError, load_images, load_text
 from ..data._images import Images
+from ..data._text import UNITS
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "relu": jax.nn.relu,
+    "tanh": jnp.tanh,
+    "gelu": jax.nn.gelu,
+    "silu": jax.nn.silu,
+}
+"""Activations by name."""
 
 
 def check_finite(data: Any, name: str) -> None:
@@ -30,16 +41,33 @@ def check_finite(data: Any, name: str) -> None:
 
 
 def check_positive(task: Task, *names: str) -> None:
-    """Refuse fields below 1."""
+    """Refuse fields below 1, and tuples of sizes with one below 1."""
     for name in names:
-        if getattr(task, name) < 1:
-            raise ValueError(f"{name} is {getattr(task, name)}; expected at least 1")
+        value = getattr(task, name)
+        if min(value, default=1) < 1 if isinstance(value, tuple) else value < 1:
+            raise ValueError(f"{name} is {value}; expected at least 1")
 
 
-def make_space(task: Task, spec: PyTree, **sizes: int) -> WeightSpace:
-    """The weight space of a task's networks, from a specification."""
+def check_choice(task: Task, name: str, allowed: Collection[str]) -> None:
+    """Refuse a field with an unknown name."""
+    if getattr(task, name) not in allowed:
+        raise ValueError(f"{name} is {getattr(task, name)!r}; expected one of {list(allowed)}")
+
+
+def make_space(
+    task: Task, spec: PyTree, roles: Mapping[str, str] | None = None, **sizes: int
+) -> WeightSpace:
+    """The weight space of a task's networks, from a specification.
+
+    Args:
+        task: the task.
+        spec: the specification of its networks' weights.
+        roles: the roles of leaves whose paths match a pattern; others have those of JAX's order.
+        **sizes: sizes of names that the arrays' shapes do not determine.
+    """
     params = jax.eval_shape(lambda: task.init(key=jax.random.key(0)))
-    return WeightSpace.from_spec(spec, params, sizes=sizes)
+    given = None if roles is None else roles_by_pattern(roles, params)
+    return WeightSpace.from_spec(spec, params, sizes=sizes, roles=given)
 
 
 def truncated_normal(shape: tuple[int, ...], fan_in: int, *, key: PRNGKeyArray) -> Array:
@@ -160,11 +188,11 @@ class TextTask(Task):
     folder: str | None = None
     batch_size: int = 64
     length: int = 16
-
-    unit: ClassVar[str] = "bytes"
+    unit: str = added("bytes")
 
     def __post_init__(self):
         check_positive(self, "batch_size", "length")
+        check_choice(self, "unit", UNITS)
 
     def data(self) -> Data:
         """The text as one stream of symbols."""

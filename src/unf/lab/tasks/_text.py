@@ -1,7 +1,8 @@
 """Language models: the paper's recurrent network and its Transformer (appendix B)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import sqrt
 from typing import Any, ClassVar
 
@@ -10,33 +11,58 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ...spec import WeightSpace
+from .._folder import added
 from ..data import load_text
-from ._task import TextTask, add, make_space, truncated_normal, zeros
+from ._task import (
+    TextTask,
+    add,
+    check_choice,
+    check_positive,
+    make_norm,
+    make_space,
+    normalize,
+    truncated_normal,
+    zeros,
+)
 
 States = Float[Array, "time batch hidden"]
 
 
-@jax.custom_vjp
-def recur(inputs: States, kernel: Float[Array, "hidden hidden"], first: Array) -> States:
-    """The states sₜ = relu(xₜ + sₜ₋₁ W) of a recurrence.
+_RECURRENCES: dict[str, tuple[Callable[[Array], Array], Callable[[Array, Array], Array]]] = {
+    "relu": (jax.nn.relu, lambda state, given: jnp.where(state > 0, given, 0)),
+    "tanh": (jnp.tanh, lambda state, given: (1 - jnp.square(state)) * given),
+}
+"""Activations of a recurrence, and how gradients pass back through them, given their value."""
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def recur(
+    inputs: States, kernel: Float[Array, "hidden hidden"], first: Array, activation: str = "relu"
+) -> States:
+    """The states sₜ = φ(xₜ + sₜ₋₁ W) of a recurrence.
 
     Its gradient by W is one product over all times; differentiating a scan makes one for each.
     """
-    return _recur(inputs, kernel, first)[0]
+    return _recur(inputs, kernel, first, activation)[0]
 
 
-def _recur(inputs: States, kernel: Array, first: Array) -> tuple[States, Any]:
-    states = [first]
+def _recur(
+    inputs: States, kernel: Array, first: Array, activation: str
+) -> tuple[States, tuple[Array, Array]]:
+    activate, states = _RECURRENCES[activation][0], [first]
     for x in inputs:
-        states.append(jax.nn.relu(x + states[-1] @ kernel))
+        states.append(activate(x + states[-1] @ kernel))
     return jnp.stack(states[1:]), (jnp.stack(states), kernel)
 
 
-def _recur_back(kept: tuple[Array, Array], given: States) -> tuple[States, Array, Array]:
+def _recur_back(
+    activation: str, kept: tuple[Array, Array], given: States
+) -> tuple[States, Array, Array]:
+    pass_back = _RECURRENCES[activation][1]
     states, kernel = kept
     found, later = [], jnp.zeros_like(states[0])
     for state, at_state in zip(states[:0:-1], given[::-1], strict=True):
-        found.append(jnp.where(state > 0, at_state + later, 0))
+        found.append(pass_back(state, at_state + later))
         later = found[-1] @ kernel.T
     at_inputs = jnp.stack(found[::-1])
     return at_inputs, jnp.einsum("tbh,tbg->hg", states[:-1], at_inputs), later
@@ -51,8 +77,14 @@ class RNNTask(TextTask):
 
     embedding: int = 32
     hidden: int = 64
+    activation: str = added("relu")
 
     name: ClassVar[str] = "rnn"
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_positive(self, "embedding", "hidden")
+        check_choice(self, "activation", _RECURRENCES)
 
     def init(self, *, key: PRNGKeyArray) -> PyTree:
         """Truncated normal weights, identity recurrence, zero biases and first state."""
@@ -73,7 +105,7 @@ class RNNTask(TextTask):
         """Scores of the next symbol at every position."""
         read = add(params["embed"][symbols.T] @ params["in_w"], params["in_b"])
         first = jnp.broadcast_to(params["initial_state"], (len(symbols), self.hidden))
-        states = recur(add(read, params["rec_b"]), params["rec_w"], first)
+        states = recur(add(read, params["rec_b"]), params["rec_w"], first, self.activation)
         return jnp.swapaxes(add(states @ params["out_w"], params["out_b"]), 0, 1)
 
     @cached_property
@@ -89,7 +121,8 @@ class RNNTask(TextTask):
             "out_b": "[v]",
             "initial_state": "[start] h",
         }
-        return make_space(self, spec)
+        roles = {"embed": "index out", "initial_state": "shift shift"}
+        return make_space(self, spec, roles)
 
 
 @dataclass(frozen=True)
@@ -98,6 +131,7 @@ class TransformerTask(TextTask):
 
     batch_size: int = 8
     length: int = 8
+    unit: str = added("subwords")
     vocabulary: int = 4096
     num_blocks: int = 2
     width: int = 32
@@ -106,10 +140,10 @@ class TransformerTask(TextTask):
 
     name: ClassVar[str] = "transformer"
     horizon: ClassVar[int] = 5000
-    unit: ClassVar[str] = "subwords"
 
     def __post_init__(self):
         super().__post_init__()
+        check_positive(self, "num_blocks", "width", "expand")
         if self.num_heads < 1 or self.inner % self.num_heads:
             raise ValueError(
                 f"num_heads is {self.num_heads}; expected a divisor of expand times width, "
@@ -132,13 +166,10 @@ class TransformerTask(TextTask):
                 "b": zeros(target),
             }
 
-        def norm() -> dict[str, Array]:
-            return {"scale": jnp.ones(d, jnp.float32), "bias": zeros(d)}
-
         params: dict[str, Any] = {
             "embed": truncated_normal((symbols, d), d, key=next(keys)),
             "output": dense(d, symbols),
-            "norm": norm(),
+            "norm": make_norm(d),
         }
         for i in range(self.num_blocks):
             params[str(i)] = {
@@ -146,8 +177,8 @@ class TransformerTask(TextTask):
                 "attention": dense(m, d),
                 "up": dense(d, m),
                 "down": dense(m, d),
-                "norm1": norm(),
-                "norm2": norm(),
+                "norm1": make_norm(d),
+                "norm2": make_norm(d),
             }
         return params
 
@@ -156,10 +187,10 @@ class TransformerTask(TextTask):
         x = params["embed"][symbols]
         for i in range(self.num_blocks):
             block = params[str(i)]
-            x = x + _dense(self._attend(block, _norm(x, block["norm1"])), block["attention"])
-            up = jax.nn.gelu(_dense(_norm(x, block["norm2"]), block["up"]))
+            x = x + _dense(self._attend(block, normalize(x, block["norm1"])), block["attention"])
+            up = jax.nn.gelu(_dense(normalize(x, block["norm2"]), block["up"]))
             x = x + _dense(up, block["down"])
-        return _dense(_norm(x, params["norm"]), params["output"])
+        return _dense(normalize(x, params["norm"]), params["output"])
 
     def _attend(self, block: PyTree, x: Array) -> Array:
         batch, length, _ = x.shape
@@ -190,7 +221,9 @@ class TransformerTask(TextTask):
                 "norm1": d,
                 "norm2": d,
             }
-        return make_space(self, spec, **{f"h{i}": self.num_heads for i in range(self.num_blocks)})
+        roles = {"embed": "index out", "*/scale": "scale"}
+        sizes = {f"h{i}": self.num_heads for i in range(self.num_blocks)}
+        return make_space(self, spec, roles, **sizes)
 
     @cached_property
     def _text(self) -> Any:
@@ -199,9 +232,3 @@ class TransformerTask(TextTask):
 
 def _dense(x: Array, layer: PyTree) -> Array:
     return add(x @ layer["w"], layer["b"])
-
-
-def _norm(x: Array, layer: PyTree) -> Array:
-    centered = x - jnp.mean(x, axis=-1, keepdims=True)
-    scaled = centered * jax.lax.rsqrt(jnp.mean(jnp.square(centered), axis=-1, keepdims=True) + 1e-5)
-    return add(scaled * jnp.broadcast_to(layer["scale"], x.shape), layer["bias"])

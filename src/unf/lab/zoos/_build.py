@@ -14,6 +14,7 @@ from jaxtyping import Array, Key
 
 from ..._devices import is_first, wait_for_all
 from ..._progress import Progress, say
+from ...spec._tree import without_roles
 from ...zoo import Status, Zoo, ZooError
 from ...zoo._arrays import array_name
 from ...zoo._store import Store, read_attributes
@@ -131,8 +132,9 @@ def describe(recipe: Recipe, *, models: int, seed: int, chunk: int) -> dict[str,
 
 
 def _settings(attributes: dict[str, Any]) -> dict[str, Any]:
-    """The attributes of a zoo, with those of its recipe first."""
-    return {**dict(attributes.get("config", {})), **attributes, "config": None}
+    """The attributes of a zoo that must not change, with those of its recipe first."""
+    space = without_roles(attributes.get("space", ""))
+    return {**dict(attributes.get("config", {})), **attributes, "config": None, "space": space}
 
 
 def _check_disk(store: Store, recipe: Recipe, chunks: int) -> None:
