@@ -231,8 +231,8 @@ class _Learned(NamedTuple):
         if theta.space is not None:
             raise ValueError(
                 f"{path}: this {theta.kind!r} optimizer belongs to the weight space that it was "
-                "meta-trained on; expected optimizers that work on every network, such as those "
-                "of the kind 'deepset'"
+                "meta-trained on; expected one that works on every network, of the kind 'tied', "
+                "'deepset' or 'sgdm'"
             )
         whole = b"".join(np.asarray(x).tobytes() for x in jax.tree.leaves(theta))
         digest = hashlib.sha256(f"{theta.kind} {theta.form}".encode() + whole).hexdigest()
