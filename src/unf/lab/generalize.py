@@ -51,7 +51,7 @@ def _baselines(adam: Rates, sgdm: Rates, *momenta: float) -> dict[str, Grid]:
     }
 
 
-FULL = Setting(_baselines(np.logspace(-4, -4 / 3, 9), np.logspace(-3, 0, 7), 0.9, 0.99))
+FULL = Setting(_baselines(np.logspace(-4, -4 / 3, 9), np.logspace(-2.5, 0.5, 7), 0.9, 0.99))
 """For a GPU."""
 _CELL = {"batch_size": 8, "length": 8, "embedding": 8, "hidden": 8}
 _BLOCKS = {"batch_size": 8, "num_blocks": 1, "width": 8, "num_heads": 2, "expand": 2}
