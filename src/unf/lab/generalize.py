@@ -51,13 +51,12 @@ def _baselines(adam: Rates, sgdm: Rates, *momenta: float) -> dict[str, Grid]:
     }
 
 
-FULL = Setting(_baselines(np.logspace(-4, -4 / 3, 9), np.logspace(-3, 0, 7), 0.9, 0.99))
+FULL = Setting(_baselines(np.logspace(-4, -4 / 3, 9), np.logspace(-2.5, 0.5, 7), 0.9, 0.99))
 """For a GPU."""
 _CELL = {"batch_size": 8, "length": 8, "embedding": 8, "hidden": 8}
 _BLOCKS = {"batch_size": 8, "num_blocks": 1, "width": 8, "num_heads": 2, "expand": 2}
 SMALL = Setting(
-    _baselines((1e-3, 1e-2), (0.1,), 0.5, 0.9),
-    runs=1,
+    _baselines((1e-3, 1e-2), (0.1,), 0.9),
     horizon=50,
     options={
         "deep-mlp": {"batch_size": 8, "hidden": (16, 16, 16, 16)},
@@ -232,8 +231,8 @@ class _Learned(NamedTuple):
         if theta.space is not None:
             raise ValueError(
                 f"{path}: this {theta.kind!r} optimizer belongs to the weight space that it was "
-                "meta-trained on; expected optimizers that work on every network, such as those "
-                "of the kind 'deepset'"
+                "meta-trained on; expected one that works on every network, of the kind 'tied', "
+                "'deepset' or 'sgdm'"
             )
         whole = b"".join(np.asarray(x).tobytes() for x in jax.tree.leaves(theta))
         digest = hashlib.sha256(f"{theta.kind} {theta.form}".encode() + whole).hexdigest()

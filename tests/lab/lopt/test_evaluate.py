@@ -34,7 +34,7 @@ def test_tuning_finds_the_best_of_the_grid(monkeypatch):
     assert tune(TASK, TASK.data(), "adam", horizon=40) == {"learning_rate": np.float32(1e-2)}
     assert at_edge(GRIDS["adam"], {"learning_rate": 1e-2}) == []
     assert at_edge(GRIDS["adam"], {"learning_rate": 1e9}) == ["learning_rate"]
-    grid = {"learning_rate": np.array([np.nan], np.float32)}
+    grid = {"learning_rate": np.array([np.nan, np.nan], np.float32)}
     monkeypatch.setitem(GRIDS, "adam", (GRIDS["adam"][0], grid))
     with pytest.raises(ValueError, match="adam: training diverges at every point"):
         tune(TASK, TASK.data(), "adam", horizon=4)
@@ -49,10 +49,11 @@ def test_adams_default_is_not_tuned(monkeypatch):
 
 def test_an_optimizer_of_another_network_does_not_fit():
     assert fit_to(THETA, TASK) is THETA
-    other = MLPTask(dataset="digits", hidden=(5,)).space.relax()
-    theta = init_theta("unf", other, key=jax.random.key(0))
-    with pytest.raises(SpecError, match="the optimizer was made for another weight space"):
-        fit_to(theta, TASK)
+    wider, deeper = (MLPTask(dataset="digits", hidden=hidden) for hidden in ((5,), (4, 4)))
+    theta = init_theta("unf", wider.space.relax(), key=jax.random.key(0))
+    assert fit_to(theta, TASK).space == TASK.space.relax()
+    with pytest.raises(SpecError, match="differs in more than the sizes of permuted axes"):
+        fit_to(theta, deeper)
 
 
 @pytest.mark.parametrize("horizon", [7, 100, 150, 199])

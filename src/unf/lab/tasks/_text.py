@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from math import sqrt
 from typing import Any, ClassVar
 
 import jax
@@ -13,11 +12,14 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from ...spec import WeightSpace
 from .._folder import added
 from ..data import load_text
+from ._attention import attend
 from ._task import (
     TextTask,
     add,
     check_choice,
     check_positive,
+    dense,
+    make_dense,
     make_norm,
     make_space,
     normalize,
@@ -160,23 +162,17 @@ class TransformerTask(TextTask):
         keys = iter(jax.random.split(key, 2 + 6 * self.num_blocks))
         d, m, symbols = self.width, self.inner, self.num_symbols
 
-        def dense(source: int, target: int) -> dict[str, Array]:
-            return {
-                "w": truncated_normal((source, target), source, key=next(keys)),
-                "b": zeros(target),
-            }
-
         params: dict[str, Any] = {
             "embed": truncated_normal((symbols, d), d, key=next(keys)),
-            "output": dense(d, symbols),
+            "output": make_dense(d, symbols, key=next(keys)),
             "norm": make_norm(d),
         }
         for i in range(self.num_blocks):
             params[str(i)] = {
-                **{name: dense(d, m) for name in "qkv"},
-                "attention": dense(m, d),
-                "up": dense(d, m),
-                "down": dense(m, d),
+                **{name: make_dense(d, m, key=next(keys)) for name in "qkv"},
+                "attention": make_dense(m, d, key=next(keys)),
+                "up": make_dense(d, m, key=next(keys)),
+                "down": make_dense(m, d, key=next(keys)),
                 "norm1": make_norm(d),
                 "norm2": make_norm(d),
             }
@@ -187,20 +183,15 @@ class TransformerTask(TextTask):
         x = params["embed"][symbols]
         for i in range(self.num_blocks):
             block = params[str(i)]
-            x = x + _dense(self._attend(block, normalize(x, block["norm1"])), block["attention"])
-            up = jax.nn.gelu(_dense(normalize(x, block["norm2"]), block["up"]))
-            x = x + _dense(up, block["down"])
-        return _dense(normalize(x, params["norm"]), params["output"])
+            x = x + dense(self._attend(block, normalize(x, block["norm1"])), block["attention"])
+            up = jax.nn.gelu(dense(normalize(x, block["norm2"]), block["up"]))
+            x = x + dense(up, block["down"])
+        return dense(normalize(x, params["norm"]), params["output"])
 
     def _attend(self, block: PyTree, x: Array) -> Array:
-        batch, length, _ = x.shape
-        heads = (batch, length, self.num_heads, self.inner // self.num_heads)
-        q, k, v = (_dense(x, block[name]).reshape(heads) for name in "qkv")
-        scores = jnp.einsum("bthc,bshc->bhts", q, k) / sqrt(heads[-1])
-        seen = jnp.tril(jnp.ones((length, length), bool))
-        scores = jnp.where(jnp.broadcast_to(seen, scores.shape), scores, -jnp.inf)
-        mixed = jnp.einsum("bhts,bshc->bthc", jax.nn.softmax(scores), v)
-        return mixed.reshape(batch, length, -1)
+        heads = (*x.shape[:2], self.num_heads, self.inner // self.num_heads)
+        q, k, v = (dense(x, block[name]).reshape(heads) for name in "qkv")
+        return attend(q, k, v, causal=True).reshape(*x.shape[:2], -1)
 
     @cached_property
     def space(self) -> WeightSpace:
@@ -228,7 +219,3 @@ class TransformerTask(TextTask):
     @cached_property
     def _text(self) -> Any:
         return load_text(self.dataset, self.folder, unit=self.unit, vocabulary=self.vocabulary)
-
-
-def _dense(x: Array, layer: PyTree) -> Array:
-    return add(x @ layer["w"], layer["b"])
