@@ -51,7 +51,8 @@ def infer(
         warn: whether to warn about operations without a rule.
 
     Returns:
-        The space; `space.explain(path)` says why each axis permutes or is fixed.
+        The space; `space.roles` says how each axis meets activations, and `space.explain(path)`
+        why it permutes or is fixed.
 
     Raises:
         SpecError: if `params` are not only arrays, or `inputs` or `outputs` do not fit.
