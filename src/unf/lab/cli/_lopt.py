@@ -207,7 +207,9 @@ class Train(TaskJob):
                 for name, optimizers in (("loss_before", starts), ("loss_after", thetas)):
                     losses = []
                     for theta in optimizers:
-                        curves = evaluate(task, data, learned_optimizer, fit_to(theta, task), **fresh)
+                        curves = evaluate(
+                            task, data, learned_optimizer, fit_to(theta, task), **fresh
+                        )
                         losses.append(curves.last.mean())
                         progress.advance()
                     row[name] = np.array(losses)
