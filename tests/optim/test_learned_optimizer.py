@@ -71,7 +71,11 @@ def naive(theta, form):
                 for weight, bias in layers[:-1]:
                     x = np.maximum(x @ weight + bias, 0)
                 out[index] = (x @ layers[-1][0] + layers[-1][1])[0]
-            params[name] = w - alpha * (momenta[name][0] + beta * out)
+            nominal, unit = momenta[name][0], 1
+            if form.step == "relative":
+                nominal = nominal / np.sqrt(np.mean(g**2))
+                unit = max(np.sqrt(np.mean(w**2)), 0.05)
+            params[name] = w - alpha * unit * (nominal + beta * out)
     return params
 
 
@@ -191,6 +195,21 @@ def test_updates_have_the_type_of_parameters(dtype):
     assert {x.dtype for x in jax.tree.leaves(updates)} == {jnp.dtype(dtype)}
     wide = jnp.promote_types(dtype, jnp.float32)
     assert {x.dtype for x in jax.tree.leaves((state.nominal, state.momenta))} == {wide}
+
+
+@pytest.mark.parametrize("kind", ["sgdm", "deepset", "tied"])
+def test_relative_steps_know_no_scale(kind):
+    """With tensors sᵢ times as large and a loss r times as large, steps are sᵢ times as large."""
+    space = spaces.mlp(3, 4, 2)
+    theta = init_theta(kind, key=KEY, form=FORMS["relative"])
+    params, gradients = random_like(space, 1), random_like(space, 2)
+    scales = dict(zip(params, (2.0, 0.5, 10.0, 1.0), strict=True))
+    step = jax.jit(lambda p, g: run(learned_optimizer(theta, space=space), p, [g, g]))
+    moved = step(params, gradients)
+    scaled = {path: scales[path] * x for path, x in params.items()}
+    steeper = {path: 7.0 / scales[path] * x for path, x in gradients.items()}
+    expected = {path: scales[path] * x for path, x in moved.items()}
+    assert_close(step(scaled, steeper), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_any_width():

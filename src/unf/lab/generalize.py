@@ -21,8 +21,6 @@ from .lopt._evaluate import GRIDS, Grid, describe_losses, make_grid, survived, s
 from .lopt._job import OPTIMIZER
 from .lopt._options import UNSEEN, make_task
 
-OPTIMIZERS = ("unf-any", "deepset-any")
-"""The optimizers that come with the package and work on every network."""
 Rates = Sequence[float] | Float[np.ndarray, " _"]
 
 
@@ -173,7 +171,7 @@ def _cell(losses: Float[np.ndarray, " seeds"]) -> dict[str, Any]:
 
 def run(
     out: Path,
-    optimizers: Sequence[str] = OPTIMIZERS,
+    optimizers: Sequence[str],
     *,
     tasks: Sequence[str] = tuple(UNSEEN),
     setting: Setting = FULL,

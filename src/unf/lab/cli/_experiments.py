@@ -141,15 +141,13 @@ class Generalize(Job):
     works on every network. Adam runs at 1e-3, and Adam and SGD with the best options of a grid.
 
     Examples:
-        unf reproduce generalize --data DIR           (for a GPU)
-        unf reproduce generalize out/any/unf out/any/deepset --tasks vit,gpt --data DIR
-        unf reproduce generalize deepset-mlp-fashion-mnist --small    (two CPU cores, a minute)
+        unf reproduce generalize out/any/tied out/any/deepset --data DIR      (for a GPU)
+        unf reproduce generalize out/any/deepset --tasks vit,gpt --data DIR
+        unf reproduce generalize deepset-mlp-fashion-mnist --small    (two CPU cores, minutes)
     """
 
     # Learned optimizers to compare.
-    optimizers: Annotated[Positional[tuple[str, ...]], arg(metavar="OPTIMIZER")] = (
-        generalize.OPTIMIZERS
-    )
+    optimizers: Annotated[Positional[tuple[str, ...]], arg(metavar="OPTIMIZER")]
     small: bool = False  # A small version, for CPUs.
     out: Folder = None  # For results; out/generalize by default.
     seeds: int = 5  # Networks trained with each optimizer.

@@ -27,10 +27,9 @@ POINTS = 100
 """Curves are means over at most this many parts of the horizon, equal except for the last."""
 TITLES = {
     "unf": "UNF",
-    "unf-any": "UNF, any network",
+    "tied": "Tied",
     "nfn": "NFN",
     "deepset": "Deep Set",
-    "deepset-any": "Deep Set, any network",
     "sgdm": "SGDM, meta-trained",
     "adam": "Adam, tuned",
     "sgdm-tuned": "SGDM, tuned",
