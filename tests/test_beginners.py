@@ -61,7 +61,7 @@ MISTAKES = {
     # Learned optimizers
     "unf.optim.learned_optimizer(params)": "unf.optim.trained()",
     'unf.optim.load("adam")': "unf-mlp-fashion-mnist",
-    "unf.optim.learned_optimizer(theta).init(other)": "(16,)",
+    'unf.optim.learned_optimizer(theta).init({"w0": other["w0"]})': "unf.optim.init_theta",
     "t = unf.optim.learned_optimizer(theta); t.update(params, t.init(params))": "params",
     'unf.optim.init_theta("unf", spec, key=key)': "unf.WeightSpace.from_spec(spec, params)",
 }

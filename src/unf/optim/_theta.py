@@ -277,8 +277,10 @@ def init_theta(
         tied = TiedLinear(hidden_channels, 1, spaces=known, **options)
         tied = tie_pointwise(tied, head.weight.T) if head_start == "pointwise" else tied
         return Theta(logs, trunk, tied, kind, form, None)
-    if not isinstance(space, WeightSpace):
+    if space is None:
         raise SpecError(f"{kind!r} needs the weight space of the parameters: pass space=")
+    check_is_space(space)
+    assert isinstance(space, WeightSpace)
     if kind == "unf":
         equivariant = UNFLinear(space, hidden_channels, 1, **options)
     else:
