@@ -23,6 +23,7 @@ from string import ascii_lowercase
 import numpy as np
 
 from ..spec import WeightSpace
+from ..spec._blocks import Block
 from ..spec._roles import LeafRoles
 from ._plan import Core, Plan, make_plan
 
@@ -78,10 +79,7 @@ def find_ties(space: WeightSpace) -> Ties:
 def _find_ties(space: WeightSpace, roles: tuple[LeafRoles, ...]) -> Ties:
     space = space.relax()
     plan = make_plan(space)
-    of_blocks = [
-        tuple(roles[block.leaf][block.atoms[i].axis] for i in block.permuted)
-        for block in space.blocks
-    ]
+    of_blocks = [_roles_of(block, roles) for block in space.blocks]
     starts = np.cumsum([0, *[block.width for block in space.blocks]])
     positions: dict[str, dict[str, int]] = {level: {} for level in LEVELS}
     places = {level: [] for level in LEVELS}
@@ -98,11 +96,15 @@ def _find_ties(space: WeightSpace, roles: tuple[LeafRoles, ...]) -> Ties:
     shares = {level: _shares(places[level], tensors) for level in LEVELS}
     biases = {"coarse": [], "fine": []}
     for layout in space.layouts:
-        of_leaf = of_blocks[space.blocks.index(layout.blocks[0])]
         biases["coarse"].append(BIAS)
-        biases["fine"].append(" ".join(["bias ->", *sorted(of_leaf)]))
+        biases["fine"].append(" ".join(["bias ->", *sorted(_roles_of(layout.blocks[0], roles))]))
     keys = {level: tuple(positions[level]) for level in LEVELS}
     return Ties(plan, keys, places, shares, {k: tuple(x) for k, x in biases.items()})
+
+
+def _roles_of(block: Block, roles: Sequence[LeafRoles]) -> Roles:
+    """The roles of a block's permuted axes."""
+    return tuple(roles[block.leaf][block.atoms[i].axis] for i in block.permuted)
 
 
 def _shares(places: Sequence[np.ndarray], tensors: Sequence[np.ndarray]) -> list[np.ndarray]:

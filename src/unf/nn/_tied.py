@@ -81,7 +81,7 @@ class TiedLinear(eqx.Module):
             spaces: the weight spaces whose keys the table has; by default, those of small
                 networks that together show most keys: an MLP, a residual CNN with norms, a
                 recurrent network, and a Transformer. `extend` adds others.
-            bias: whether to add a bias for each rank and for each combination of roles.
+            bias: whether to add a bias: one for all leaves, and one for each combination of roles.
             dtype: dtype of the table and the biases.
         """
         for name, size in {"in_channels": in_channels, "out_channels": out_channels}.items():

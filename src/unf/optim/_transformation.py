@@ -1,6 +1,7 @@
 """A learned optimizer as an Optax gradient transformation (eq. 31)."""
 
 import os
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -180,11 +181,8 @@ def _at_sizes_of(theta: Theta, params: PyTree) -> Theta:
         "'tied' or a 'deepset'"
     )
     check_leaves(found, expected, message, remedy)
-    pairs = zip(space.leaves, shapes, strict=True)
-    leaves = tuple(Leaf(path, leaf.axes, shape) for leaf, (path, shape) in pairs)
     try:
-        fixed = {name: space.axis_sizes[name] for name in space.fixed}
-        return theta.on(WeightSpace.from_leaves(treedef, leaves, fixed, roles=space._roles))
+        return theta.on(_resized(space, treedef, tuple(shapes)))
     except SpecError as error:
         raise SpecError(
             f"{message}, or for one of other sizes, and these do not fit ({error.problem})",
@@ -193,6 +191,17 @@ def _at_sizes_of(theta: Theta, params: PyTree) -> Theta:
             got=error.got,
             remedy=f"pass theta.on(space) with the weight space of the parameters; or {remedy}",
         ) from error
+
+
+@lru_cache(maxsize=64)  # without `jax.jit`, every update asks
+def _resized(
+    space: WeightSpace, treedef: Any, shapes: tuple[tuple[str, tuple[int, ...]], ...]
+) -> WeightSpace:
+    """The space with the sizes that arrays of these shapes have."""
+    pairs = zip(space.leaves, shapes, strict=True)
+    leaves = tuple(Leaf(path, leaf.axes, shape) for leaf, (path, shape) in pairs)
+    fixed = {name: space.axis_sizes[name] for name in space.fixed}
+    return WeightSpace.from_leaves(treedef, leaves, fixed)
 
 
 def _check_gradients(gradients: PyTree, params: PyTree) -> None:

@@ -7,10 +7,9 @@ import optax
 import pytest
 
 from unf.lab.lopt import GRIDS, evaluate, tune
-from unf.lab.lopt._evaluate import at_edge, fit_to, part_ends
+from unf.lab.lopt._evaluate import at_edge, part_ends
 from unf.lab.tasks import MLPTask
 from unf.optim import init_theta, learned_optimizer
-from unf.spec import SpecError
 
 TASK = MLPTask(dataset="digits", hidden=(4,), batch_size=8)
 THETA = init_theta("sgdm", key=jax.random.key(0), alpha=0.05)
@@ -45,15 +44,6 @@ def test_adams_default_is_not_tuned(monkeypatch):
     chosen = tune(TASK, TASK.data(), "adam-default", horizon=40)
     assert chosen == {"learning_rate": pytest.approx(1e-3)}
     assert at_edge(GRIDS["adam-default"], chosen) == []
-
-
-def test_an_optimizer_of_another_network_does_not_fit():
-    assert fit_to(THETA, TASK) is THETA
-    wider, deeper = (MLPTask(dataset="digits", hidden=hidden) for hidden in ((5,), (4, 4)))
-    theta = init_theta("unf", wider.space.relax(), key=jax.random.key(0))
-    assert fit_to(theta, TASK).space == TASK.space.relax()
-    with pytest.raises(SpecError, match="differs in more than the sizes of permuted axes"):
-        fit_to(theta, deeper)
 
 
 @pytest.mark.parametrize("horizon", [7, 100, 150, 199])

@@ -20,7 +20,7 @@ from ...optim import Theta, learned_optimizer, load, origin
 from ...optim._theta import KINDS
 from .._scores import summary
 from ..lopt import GRIDS, MetaTraining, compare, evaluate, first_theta, meta_train
-from ..lopt._evaluate import TUNED, fit_to
+from ..lopt._evaluate import TUNED
 from ..lopt._job import OPTIMIZER, Pace, Row, apart
 from ..lopt._options import MIXTURES, SMALL, TASKS, make_task, parse_tasks, spell_task
 from ._command import CommandError, Data, File, Folder, Job, one_of, print_json
@@ -208,7 +208,7 @@ class Train(TaskJob):
                     losses = []
                     for theta in optimizers:
                         curves = evaluate(
-                            task, data, learned_optimizer, fit_to(theta, task), **fresh
+                            task, data, learned_optimizer, theta.on(task.space), **fresh
                         )
                         losses.append(curves.last.mean())
                         progress.advance()

@@ -120,15 +120,6 @@ def part_ends(horizon: int) -> Int[np.ndarray, " parts"]:
     return np.minimum(np.arange(each, horizon + each, each), horizon)
 
 
-def fit_to(theta: Theta, task: Task) -> Theta:
-    """θ for the networks of a task.
-
-    Raises:
-        SpecError: if θ belongs to another weight space.
-    """
-    return theta.on(task.space)
-
-
 def tune(
     task: Task, data: Data, name: str, *, horizon: int, runs: int = 3, grid: Grid | None = None
 ) -> dict[str, float]:
@@ -330,7 +321,7 @@ def compare(
     steps, data = horizon or task.horizon, task.data()
     total = len(optimizers) + len(grids)
     made: dict[str, tuple[Any, Any]] = {
-        name: (learned_optimizer, fit_to(theta, task)) for name, theta in optimizers.items()
+        name: (learned_optimizer, theta.on(task.space)) for name, theta in optimizers.items()
     }
     remarks = {name: dict((notes or {}).get(name, {})) for name in optimizers}
     curves = {}

@@ -66,8 +66,8 @@ def meta_train(
     all share their checkpoints.
 
     Args:
-        task: what the optimizer learns to train; for "nfn" and "unf", several tasks must have the
-            same weight space.
+        task: what the optimizer learns to train; for "nfn" and "unf", the weight spaces of several
+            tasks may differ only in the sizes of axes.
         kind: "sgdm", "deepset", "nfn", "unf" or "tied".
         out: the folder for results.
         options: the settings of meta-training, by default the paper's.
