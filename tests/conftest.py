@@ -30,7 +30,7 @@ LONGEST_FIRST = ("test_docs", "test_kills", "lab/predict", "test_linear_laws", "
 NIGHTLY = (
     "test_group_is_exact[resnet50]",
     "test_group_is_exact[t5]",
-    "test_persistent_is_unbiased_and_truncated_is_not[final]",
+    "test_persistent_and_reused_are_unbiased_and_truncated_is_not[final]",
     "test_group_is_all_automorphisms[grouped_queries]",
     "test_training_lowers_the_loss[tiny-rnn]",
     "test_training_lowers_the_loss[small-cnn]",

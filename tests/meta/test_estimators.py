@@ -80,15 +80,16 @@ THETA = {"rate": jnp.array(-2.0), "shift": jnp.array(2.0)}
 
 
 @pytest.mark.parametrize("objective", ["mean", "final"])
-def test_persistent_is_unbiased_and_truncated_is_not(objective):
+def test_persistent_and_reused_are_unbiased_and_truncated_is_not(objective):
     true, error = exact(Quadratic(), THETA, 20, objective)["rate"]
-    pes = EvolutionStrategies(20, window=5, pairs=4, objective=objective)
-    both = estimated(Quadratic(), THETA, pes, repeats=4000)
-    (found, deviation), shift = both["rate"], both["shift"]
-    assert abs(found - true) < 4 * np.hypot(deviation, error)
-    assert abs(shift[0] - 0.4) < 4 * shift[1]
-    assert deviation < 0.25 * abs(true)
-    es = EvolutionStrategies(20, window=5, pairs=4, objective=objective, persistent=False)
+    for noise in ("persistent", "reused"):
+        es = EvolutionStrategies(20, window=5, pairs=4, objective=objective, noise=noise)
+        both = estimated(Quadratic(), THETA, es, repeats=4000)
+        (found, deviation), shift = both["rate"], both["shift"]
+        assert abs(found - true) < 4 * np.hypot(deviation, error)
+        assert abs(shift[0] - 0.4) < 4 * shift[1]
+        assert deviation < 0.25 * abs(true)
+    es = EvolutionStrategies(20, window=5, pairs=4, objective=objective, noise="truncated")
     biased, deviation = estimated(Quadratic(), THETA, es, repeats=4000)["rate"]
     assert abs(biased - true) > 6 * np.hypot(deviation, error)
 
@@ -99,7 +100,7 @@ def test_influence_balancing_separates_them():
     problem, theta = InfluenceBalancing(11, 3), jnp.array(0.1)
     true, _ = exact(problem, theta, 60, "mean", runs=1)
     pes = EvolutionStrategies(60, window=1, pairs=20, sigma=0.1)
-    es = EvolutionStrategies(60, window=1, pairs=20, sigma=0.1, persistent=False)
+    es = EvolutionStrategies(60, window=1, pairs=20, sigma=0.1, noise="truncated")
     found, deviation = estimated(problem, theta, pes, repeats=500)
     assert abs(found - true) < 4 * deviation and abs(found) > 4 * deviation
     short, deviation = estimated(problem, theta, es, repeats=500)

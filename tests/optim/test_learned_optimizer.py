@@ -2,6 +2,7 @@
 
 import itertools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,10 +46,28 @@ def assert_close(a, b, rtol=1e-5, atol=1e-6):
         np.testing.assert_allclose(x, y, rtol=rtol, atol=atol)
 
 
+def randomized(theta):
+    """θ with random coefficients wherever they start at zero."""
+    leaves, treedef = jax.tree.flatten(theta)
+    keys = jax.random.split(jax.random.key(7), len(leaves))
+    return treedef.unflatten(
+        [
+            x if x.any() else 0.1 * jax.random.normal(k, x.shape)
+            for k, x in zip(keys, leaves, strict=True)
+        ]
+    )
+
+
+SCALES = [1, 3, 10, 30, 100, 300, 1000, 3000, 10000, 30000, 100000]
+
+
+def rms(x):
+    return np.sqrt(np.mean(x**2))
+
+
 def naive(theta, form):
     """Eq. 31, one number at a time, with all 19 features of every entry written out."""
     alpha, beta, gamma = float(theta.alpha), float(theta.beta), float(theta.gamma)
-    layers = [(np.asarray(x.weight).T, np.asarray(x.bias)) for x in [*theta.trunk, theta.head]]
     params = {k: np.array(v, np.float64) for k, v in PARAMS.items()}
     decays = [gamma, *DECAYS]
     momenta = {k: [np.zeros_like(v) for _ in decays] for k, v in params.items()}
@@ -62,27 +81,62 @@ def naive(theta, form):
             if form.normalize == "clip-rms":
                 channels = [np.clip(c, -1, 1) for c in channels]
             if form.normalize != "none":
-                channels = [c / np.sqrt(np.mean(c**2)) for c in channels]
-            scales = [1, 3, 10, 30, 100, 300, 1000, 3000, 10000, 30000, 100000]
-            time = [np.sin(t / s) if form.time == "sine" else np.tanh(t / s - 1) for s in scales]
-            out = np.zeros_like(w)
-            for index in np.ndindex(w.shape):
-                x = np.array([c[index] for c in channels] + time)
-                for weight, bias in layers[:-1]:
-                    x = np.maximum(x @ weight + bias, 0)
-                out[index] = (x @ layers[-1][0] + layers[-1][1])[0]
-            nominal, unit = momenta[name][0], 1
-            if form.step == "relative":
-                nominal = nominal / np.sqrt(np.mean(g**2))
-                unit = max(np.sqrt(np.mean(w**2)), 0.05)
-            params[name] = w - alpha * unit * (nominal + beta * out)
+                channels = [c / rms(c) for c in channels]
+            time = [np.sin(t / s) if form.time == "sine" else np.tanh(t / s - 1) for s in SCALES]
+            (out,) = naive_network([*theta.trunk, theta.head], channels, time)
+            params[name] = w - alpha * (momenta[name][0] + beta * out)
     return params
 
 
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def naive_network(layers, channels, time, *last):
+    """The outputs of an MLP at every entry; `last` are other last layers."""
+    layers = [(np.asarray(x.weight).T, np.asarray(x.bias)) for x in [*layers, *last]]
+    count = len(layers) - len(last) - 1
+    outs = [np.zeros_like(channels[0]) for _ in layers[count:]]
+    for index in np.ndindex(channels[0].shape):
+        x = np.array([c[index] for c in channels] + time)
+        for weight, bias in layers[:count]:
+            x = np.maximum(x @ weight + bias, 0)
+        for out, (weight, bias) in zip(outs, layers[count:], strict=True):
+            out[index] = (x @ weight + bias)[0]
+    return outs
+
+
+@pytest.mark.parametrize("form", [f for f in FORMS.values() if f.step == "raw"], ids=str)
 def test_the_update_is_the_papers(form):
     theta = init_theta("deepset", key=KEY, form=form, beta=0.3)
     assert_close(run(learned_optimizer(theta)), naive(theta, form), rtol=1e-4)
+
+
+def test_adaptive_steps_are_what_they_say():
+    theta = init_theta("deepset", key=KEY, form=FORMS["adaptive"], beta=0.3)
+    head = jax.random.normal(jax.random.key(5), theta.head.weight.shape)
+    theta = eqx.tree_at(lambda t: t.head.weight, theta, head)
+    gamma, forget = float(theta.gamma), 1 - float(theta.gamma_squares)
+    params = {k: np.array(v, np.float64) for k, v in PARAMS.items()}
+    zeros = {k: np.zeros_like(v) for k, v in params.items()}
+    nominal, squares = dict(zeros), dict(zeros)
+    momenta = {k: [v] * len(DECAYS) for k, v in zeros.items()}
+    for t, gradients in enumerate(GRADIENTS):
+        for name, w in params.items():
+            g = np.array(gradients[name], np.float64)
+            nominal[name] = gamma * nominal[name] + (1 - gamma) * g
+            pairs = zip(momenta[name], DECAYS, strict=True)
+            momenta[name] = [decay * m + (1 - decay) * g for m, decay in pairs]
+            squares[name] = (1 - forget) * squares[name] + forget * g**2
+            root = np.sqrt(squares[name] / (1 - (1 - forget) ** (t + 1)))
+            pairs = zip(momenta[name], DECAYS, strict=True)
+            moving = [g, *(m / (1 - decay ** (t + 1)) for m, decay in pairs)]
+            unit = max(rms(np.asarray(PARAMS[name])), 0.05)
+            channels = [w / unit, *(m / root for m in moving), np.log(root / rms(root))]
+            channels = [np.clip(c, -3, 3) for c in [*channels, np.full_like(w, w.ndim > 1)]]
+            time = [np.tanh(t / s - 1) for s in SCALES]
+            s, d = naive_network([*theta.trunk, theta.head], channels, time, theta.direction)
+            step = nominal[name] / root + float(theta.beta) * d
+            step = np.exp(2 * np.tanh(s / 2)) * step / max(1, rms(step))
+            unit *= (4096 / w.size) ** 0.25 if w.ndim > 1 else 1
+            params[name] = w - float(theta.alpha) * unit * step
+    assert_close(run(learned_optimizer(theta)), params, rtol=1e-4)
 
 
 def test_without_a_network_it_is_sgd_with_momentum():
@@ -93,12 +147,17 @@ def test_without_a_network_it_is_sgd_with_momentum():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    "space",
-    [spaces.mlp(3, 4, 2), spaces.paper_cnn(corrected=True), spaces.paper_rnn(5).relax()],
-    ids=["mlp", "cnn", "rnn"],
+    ("space", "form"),
+    [
+        (spaces.mlp(3, 4, 2), "paper"),
+        (spaces.mlp(3, 4, 2), "adaptive"),
+        (spaces.paper_cnn(corrected=True), "paper"),
+        (spaces.paper_rnn(5).relax(), "paper"),
+    ],
+    ids=["mlp", "mlp-adaptive", "cnn", "rnn"],
 )
-def test_updates_move_with_the_neurons(kind, space):
-    theta = init_theta(kind, space, key=KEY, beta=0.5)
+def test_updates_move_with_the_neurons(kind, space, form):
+    theta = randomized(init_theta(kind, space, key=KEY, beta=0.5, form=FORMS[form]))
     params, gradients = random_like(space, 1), random_like(space, 2)
     step = jax.jit(lambda p, g: run(learned_optimizer(theta, space=space), p, [g, p]))
     permutation = space.sample_permutation(jax.random.key(3))
@@ -198,10 +257,10 @@ def test_updates_have_the_type_of_parameters(dtype):
 
 
 @pytest.mark.parametrize("kind", ["sgdm", "deepset", "tied"])
-def test_relative_steps_know_no_scale(kind):
+def test_adaptive_steps_know_no_scale(kind):
     """With tensors sᵢ times as large and a loss r times as large, steps are sᵢ times as large."""
     space = spaces.mlp(3, 4, 2)
-    theta = init_theta(kind, key=KEY, form=FORMS["relative"])
+    theta = randomized(init_theta(kind, key=KEY, form=FORMS["adaptive"]))
     params, gradients = random_like(space, 1), random_like(space, 2)
     scales = dict(zip(params, (2.0, 0.5, 10.0, 1.0), strict=True))
     step = jax.jit(lambda p, g: run(learned_optimizer(theta, space=space), p, [g, g]))

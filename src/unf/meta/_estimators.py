@@ -15,6 +15,8 @@ from ._problem import Problem
 
 OBJECTIVES = ("mean", "final")
 """The mean loss of all steps, or the loss of the last one."""
+NOISES = ("persistent", "reused", "truncated")
+"""How the noise of one window relates to that of the next."""
 
 
 class Estimate(NamedTuple):
@@ -53,7 +55,8 @@ class Pair(NamedTuple):
 
     Attributes:
         states: the states of both runs, along the first axis.
-        noise: the sum of the noise added to θ since the runs started.
+        noise: A, the noise that counts: the sum of what was added to θ since the runs started, or
+            what is added in every window.
         clock: the step that the runs have reached in the horizon.
         whole: whether the runs started at step 0.
     """
@@ -72,9 +75,11 @@ class EvolutionStrategies(Estimator):
 
         (L⁺ − L⁻) A / (2σ²)
 
-    where L is the window's loss. Persistent (PES, Vicol et al. 2021): A is the sum of all ξ
-    since the pair started, which is unbiased. Otherwise A = ξ (truncated ES), which ignores the
-    effect of θ in earlier windows. Pairs start at different steps of the horizon, so that
+    where L is the window's loss, and `noise` says what ξ and A are. "persistent" (PES, Vicol et al.
+    2021): every window has a new ξ, and A is the sum of all since the pair started. "reused" (Li
+    et al. 2023): a pair keeps its ξ from start to end, A = ξ, which is
+    as unbiased. "truncated": every window has a new ξ, A = ξ, which ignores the effect of θ in
+    earlier windows. Pairs start at different steps of the horizon, so that
     together they always cover it; a pair that reaches the end starts over.
 
     Losses are clipped at `max_loss`, and losses that are not finite are replaced by it. A pair
@@ -87,7 +92,7 @@ class EvolutionStrategies(Estimator):
         window: the number of steps between estimates.
         pairs: the number of pairs.
         sigma: σ, the standard deviation of the noise.
-        persistent: whether A accumulates.
+        noise: "persistent", "reused" or "truncated".
         objective: "mean" or "final", the mean loss or the last one.
         max_loss: the largest loss that counts.
     """
@@ -96,7 +101,7 @@ class EvolutionStrategies(Estimator):
     window: int = eqx.field(static=True)
     pairs: int = eqx.field(static=True)
     sigma: float = eqx.field(static=True)
-    persistent: bool = eqx.field(static=True)
+    noise: str = eqx.field(static=True)
     objective: str = eqx.field(static=True)
     max_loss: Float[Array, ""] = eqx.field(converter=jnp.asarray)
 
@@ -107,7 +112,7 @@ class EvolutionStrategies(Estimator):
         window: int = 50,
         pairs: int = 16,
         sigma: float = 0.01,
-        persistent: bool = True,
+        noise: str = "persistent",
         objective: str = "mean",
         max_loss: Any = jnp.inf,
     ):
@@ -125,8 +130,10 @@ class EvolutionStrategies(Estimator):
         if pairs < 1 or not 0 < sigma < inf:
             raise ValueError(f"pairs is {pairs} and sigma {sigma}; expected positive numbers")
         _check_objective(objective)
+        if noise not in NOISES:
+            raise ValueError(f"noise is {noise!r}; expected one of {NOISES}")
         self.horizon, self.window, self.pairs = horizon, window, pairs
-        self.sigma, self.persistent, self.objective = sigma, persistent, objective
+        self.sigma, self.noise, self.objective = sigma, noise, objective
         self.max_loss = max_loss
 
     def init(self, problem: Problem, theta: Any, *, key: PRNGKeyArray) -> Pair:
@@ -155,7 +162,8 @@ class EvolutionStrategies(Estimator):
     ) -> tuple[PyTree, Array, Array, Pair]:
         """Continue one pair: its part of the estimate, its loss or NaN, whether it is lost."""
         noise_key, step_key, fresh_key = jax.random.split(key, 3)
-        added = _normal_like(theta, noise_key, self.sigma)
+        reused = self.noise == "reused"
+        added = pair.noise if reused else _normal_like(theta, noise_key, self.sigma)
         both = jax.tree.map(lambda t, x: jnp.stack([t + x, t - x]), theta, added)
         drawn = jax.vmap(lambda k: problem.draw(key=k))(jax.random.split(step_key, self.window))
 
@@ -170,7 +178,8 @@ class EvolutionStrategies(Estimator):
         lost = ~jnp.all(finite) | jnp.all(losses[:, -1] >= limit)
         clock = pair.clock + self.window
         at_end = clock >= self.horizon
-        noise = jax.tree.map(jnp.add, pair.noise, added) if self.persistent else added
+        sums = self.noise == "persistent"
+        noise = jax.tree.map(jnp.add, pair.noise, added) if sums else added
         counts = self._window_loss(losses, at_end & pair.whole)
         slope = (counts[0] - counts[1]) / (2 * self.sigma**2)
         usable = jnp.isfinite(slope) & jnp.all(jnp.isfinite(losses))
@@ -191,8 +200,10 @@ class EvolutionStrategies(Estimator):
     def _fresh(self, problem: Problem, theta: Any, key: PRNGKeyArray) -> Pair:
         state = problem.init(problem.prepare(theta), key=key)
         states = jax.tree.map(lambda x: jnp.stack([x, x]), state)
-        zero = jax.tree.map(jnp.zeros_like, theta)
-        return Pair(states, zero, jnp.zeros((), jnp.int32), jnp.ones((), bool))
+        noise = jax.tree.map(jnp.zeros_like, theta)
+        if self.noise == "reused":
+            noise = _normal_like(theta, jax.random.fold_in(key, 1), self.sigma)
+        return Pair(states, noise, jnp.zeros((), jnp.int32), jnp.ones((), bool))
 
 
 class FullUnroll(Estimator):

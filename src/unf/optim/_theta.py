@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..nn import NFNLinear, Pointwise, TiedLinear, UNFLinear
 from ..nn._linear import pointwise_coefficients
-from ..nn._tied import tie_pointwise
+from ..nn._tied import scale_terms, tie_pointwise
 from ..spec import SpecError, WeightSpace
 from ..spec._space import check_differs_in_sizes, check_is_space
 
@@ -25,11 +25,13 @@ TIME_SCALES = tuple(float(f"{digit}e{power}") for power in range(6) for digit in
 """1, 3, 10, …, 100000."""
 KINDS = ("sgdm", "deepset", "nfn", "unf", "tied")
 """Kinds of f: none, a pointwise MLP, and MLPs with an equivariant last layer."""
-WEIGHT_FEATURES = 2 + len(DECAYS)
-FEATURES = WEIGHT_FEATURES + len(TIME_SCALES)
-"""Channels that f reads: weight, gradient, six momenta, eleven features of time."""
-_TINY = 1e-20
+TINY = 1e-20
 _LEAST_UNIT = 0.05
+_DECAY_OF_SQUARES = 0.999
+_USUAL_SIZE = 64**2
+_LARGEST_FEATURE = 3.0
+_LARGEST_LOG_GAIN = 2.0
+_SHARE_OF_TERMS = 0.1
 
 
 @dataclass(frozen=True)
@@ -43,10 +45,18 @@ class Form:
             "clip-rms": values are clipped to [−1, 1] first (the code).
         time: the features of the step t, at the scales s = 1, 3, 10, …, 100000. "sine": sin(t/s)
             (the text says sinusoidal), or "tanh": tanh(t/s − 1) (the code).
-        step: what an update is measured in. "raw": α (m + β f) is subtracted from the weights (the
-            paper). "relative": for each tensor, α max(|W|, 0.05) (m/|g| + β f), where |·| is the
-            root mean square of its entries, so that neither the scale of the weights nor that of
-            the loss matters.
+        step: what is subtracted from the weights. "raw": α (m + β f) (the paper). "adaptive":
+            α u eˢ (m/√v + β d), see below.
+
+    Adaptive steps depend neither on the scale of the weights nor on that of the loss, so that one
+    optimizer can train any network. v is the running mean of g², entry by entry. u is the root mean
+    square of the tensor's initial weights, at least 0.05; for tensors of rank 2 or more, it is
+    multiplied by (4096/size)^¼, because gradients have low rank, and what a step of low rank does
+    to a function grows with width. f gives a direction d, which is read off the pointwise layers,
+    and the logarithm s of a gain, from the last layer, bounded by ±2. Where m/√v + βd has a root
+    mean square above 1, it is divided by it. What f reads is measured in the same units: W in u,
+    gradients and unbiased momenta in √v, and √v relative to the whole tensor's, as a logarithm, all
+    clipped to ±3; and whether the tensor's rank is at least 2. `normalize` does not matter then.
     """
 
     momentum: str = "sum"
@@ -58,7 +68,7 @@ class Form:
         "momentum": ("sum", "mean"),
         "normalize": ("none", "rms", "clip-rms"),
         "time": ("sine", "tanh"),
-        "step": ("raw", "relative"),
+        "step": ("raw", "adaptive"),
     }
 
     def __post_init__(self):
@@ -71,23 +81,46 @@ class Form:
         weight = 1 if self.momentum == "sum" else 1 - decay
         return decay * momentum + weight * gradient
 
-    def scaled(self, features: Float[Array, "entries channels"]) -> Array:
-        """Normalize one tensor's features."""
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether squares of gradients are accumulated."""
+        return self.step == "adaptive"
+
+    @property
+    def channels(self) -> int:
+        """How many features every entry has, besides those of time."""
+        return 2 + len(DECAYS) + (2 if self.is_adaptive else 0)
+
+    def features(
+        self,
+        weights: Array,
+        gradient: Array,
+        momenta: Array,
+        step: Int[Array, ""],
+        root: Array | None = None,
+        unit: Array | None = None,
+    ) -> Float[Array, "entries channels"]:
+        """What f reads of one tensor; √v and the unit of weights are for adaptive steps."""
+        rows = [weights.reshape(-1, 1), gradient.reshape(-1, 1), momenta.reshape(-1, len(DECAYS))]
+        if root is None or unit is None:
+            return self._normalized(jnp.concatenate(rows, axis=1))
+        gamma = jnp.asarray(np.array(DECAYS), momenta.dtype)
+        unbiased = 1 / (1 - gamma ** (step + 1).astype(gamma.dtype))
+        factors = jnp.concatenate([jnp.ones(1, gamma.dtype), unbiased])[None] / root.reshape(-1, 1)
+        relative = jnp.log(root / root_mean_square(root)).reshape(-1, 1)
+        is_matrix = jnp.full_like(relative, weights.ndim > 1)
+        moving = jnp.concatenate(rows[1:], axis=1) * factors
+        found = jnp.concatenate([rows[0] / unit, moving, relative, is_matrix], axis=1)
+        return jnp.clip(found, -_LARGEST_FEATURE, _LARGEST_FEATURE)
+
+    def _normalized(self, features: Float[Array, "entries channels"]) -> Array:
         if self.normalize == "none":
             return features
         if self.normalize == "clip-rms":
             features = jnp.clip(features, -1, 1)
         square = jnp.mean(jnp.square(features), axis=0, keepdims=True)
-        inverse = 1 / jnp.sqrt(square + _TINY)  # all zeros stay zeros
+        inverse = 1 / jnp.sqrt(square + TINY)  # all zeros stay zeros
         return features * jnp.broadcast_to(inverse, features.shape)
-
-    def measured(self, momentum: Array, gradient: Array) -> Array:
-        """The momentum of one tensor, in the unit of its update."""
-        return momentum if self.step == "raw" else momentum / (root_mean_square(gradient) + _TINY)
-
-    def unit(self, weights: Array) -> Array | float:
-        """What the update of one tensor is measured in."""
-        return 1.0 if self.step == "raw" else jnp.maximum(root_mean_square(weights), _LEAST_UNIT)
 
     def time_features(self, step: Int[Array, ""], dtype: jnp.dtype) -> Float[Array, "11"]:
         """Encode the step."""
@@ -98,10 +131,25 @@ class Form:
 PAPER = Form()
 CODE = Form(momentum="mean", normalize="clip-rms", time="tanh")
 NORMALIZED = Form(normalize="rms", time="tanh")
-RELATIVE = Form(momentum="mean", normalize="rms", time="tanh", step="relative")
-FORMS = {"paper": PAPER, "code": CODE, "normalized": NORMALIZED, "relative": RELATIVE}
+ADAPTIVE = Form(momentum="mean", time="tanh", step="adaptive")
+FORMS = {"paper": PAPER, "code": CODE, "normalized": NORMALIZED, "adaptive": ADAPTIVE}
 """The paper's text, the authors' code, the text's momenta with normalized features, and one whose
 updates do not depend on the scales of weights and losses, for optimizers of any network."""
+
+
+def unit_of(weights: Array) -> Float[Array, ""]:
+    """The unit of a tensor's weights: their root mean square, at least 0.05."""
+    return jnp.maximum(root_mean_square(weights), _LEAST_UNIT)
+
+
+def size_factor(weights: Array) -> float:
+    """How much smaller than the unit the steps of large matrices are, and larger those of small."""
+    return (_USUAL_SIZE / weights.size) ** 0.25 if weights.ndim > 1 else 1.0
+
+
+def gain(logarithm: Array) -> Array:
+    """eˢ, with s bounded by ±2."""
+    return jnp.exp(_LARGEST_LOG_GAIN * jnp.tanh(logarithm / _LARGEST_LOG_GAIN))
 
 
 def root_mean_square(x: Array) -> Float[Array, ""]:
@@ -113,12 +161,14 @@ class Theta(eqx.Module):
     """The coefficients θ of a learned optimizer; `learned_optimizer` turns them into one.
 
     The update is W ← W − α (m^γ₀ + β f(W, g, {m^γᵢ}, t)), with α, β and 1 − γ₀ stored as
-    logarithms.
+    logarithms; `Form` has another one.
 
     Attributes:
-        scalars: log_alpha, log_beta (not for "sgdm") and log_forget, the logarithm of 1 − γ₀.
+        scalars: log_alpha, log_beta (not for "sgdm") and log_forget, the logarithm of 1 − γ₀; for
+            adaptive steps also log_forget_squares, that of 1 minus the decay of v.
         trunk: the first layers of f, which act on every entry alone.
-        head: the last layer of f.
+        head: the last layer of f; for adaptive steps, of the gains.
+        direction: for adaptive steps, the last layer of the direction.
         kind: "sgdm", "deepset", "nfn", "unf" or "tied".
         form: what the optimizer accumulates and reads.
         space: the weight space of an equivariant head; None for a tied one before `on`.
@@ -127,6 +177,7 @@ class Theta(eqx.Module):
     scalars: dict[str, Float[Array, ""]]
     trunk: tuple[eqx.nn.Linear, ...]
     head: eqx.nn.Linear | UNFLinear | TiedLinear | None
+    direction: eqx.nn.Linear | None
     kind: str = eqx.field(static=True)
     form: Form = eqx.field(static=True)
     space: WeightSpace | None = eqx.field(static=True)
@@ -147,6 +198,11 @@ class Theta(eqx.Module):
         return 1 - jnp.exp(self.scalars["log_forget"])
 
     @property
+    def gamma_squares(self) -> Float[Array, ""]:
+        """The decay of the mean of squares, for adaptive steps."""
+        return 1 - jnp.exp(self.scalars["log_forget_squares"])
+
+    @property
     def num_parameters(self) -> int:
         """The number of meta-learned parameters, including the scalars."""
         return sum(x.size for x in jax.tree.leaves(eqx.filter(self, eqx.is_array)))
@@ -162,7 +218,9 @@ class Theta(eqx.Module):
             SpecError: naming the first leaf or fixed axis that differs.
         """
         if isinstance(self.head, TiedLinear):
-            head = self.head.on(space)
+            # many terms act together; unless each has a small share, so does their noise
+            share = _SHARE_OF_TERMS if self.form.is_adaptive else 1.0
+            head = scale_terms(self.head, share).on(space)
             return replace(self, head=head, space=head.plan.in_space)
         if self.space is None:
             return self
@@ -175,32 +233,36 @@ class Theta(eqx.Module):
         return replace(self, head=head, space=space)
 
     def network(
-        self, features: Sequence[Float[Array, "_ 8"]], step: Int[Array, ""]
-    ) -> list[Float[Array, " _"]]:
-        """Apply f to the features of each tensor's entries.
+        self, features: Sequence[Float[Array, "_ channels"]], step: Int[Array, ""]
+    ) -> tuple[list[Float[Array, " _"]], list[Float[Array, " _"]] | None]:
+        """The outputs of the head, and those of the direction, for the entries of each tensor.
 
         The features of time are the same for all entries, so the first layer reads them once.
         """
         dtype = jnp.result_type(*features)
         sizes = np.cumsum([len(x) for x in features])[:-1]
-        x = jnp.concatenate([self.form.scaled(x).astype(dtype) for x in features])
-        (first, *rest), head = jax.tree.map(
-            lambda p: p.astype(dtype) if eqx.is_array(p) else p, (self.trunk, self.head)
+        x = jnp.concatenate([x.astype(dtype) for x in features])
+        (first, *rest), head, direction = jax.tree.map(
+            lambda p: p.astype(dtype) if eqx.is_array(p) else p,
+            (self.trunk, self.head, self.direction),
         )
-        on_entries, on_time = first.weight[:, :WEIGHT_FEATURES], first.weight[:, WEIGHT_FEATURES:]
+        on_entries, on_time = jnp.split(first.weight, [self.form.channels], axis=1)
         now = on_time @ self.form.time_features(step, dtype) + first.bias
         x = x @ on_entries.T
         x = jax.nn.relu(x + jnp.broadcast_to(now, x.shape))
         for layer in rest:
             x = jax.nn.relu(Pointwise(layer)(x))
+        along = None
+        if direction is not None:
+            along = jnp.split(Pointwise(direction)(x)[:, 0], sizes)
         if self.space is None:
-            return jnp.split(Pointwise(head)(x)[:, 0], sizes)
+            return jnp.split(Pointwise(head)(x)[:, 0], sizes), along
         parts = [
             part.reshape(*leaf.shape, -1)
             for leaf, part in zip(self.space.leaves, jnp.split(x, sizes), strict=True)
         ]
         out = head(self.space.unflatten(parts))
-        return [leaf.reshape(-1) for leaf in jax.tree.leaves(out)]
+        return [leaf.reshape(-1) for leaf in jax.tree.leaves(out)], along
 
     def __repr__(self) -> str:
         where = "" if self.space is None else f" on {len(self.space.leaves)} tensors"
@@ -236,12 +298,13 @@ def init_theta(
         key: draws the coefficients.
         form: what the optimizer accumulates and reads, see `Form`.
         hidden_channels: channels of the three pointwise layers.
-        alpha: the initial learning rate α, by default 0.1, or 0.01 for relative steps.
-        beta: the initial weight β of the network's output, by default 0.001, or 0.1 for relative
+        alpha: the initial learning rate α, by default 0.1, or 0.01 for adaptive steps.
+        beta: the initial weight β of the network's output, by default 0.001, or 0.1 for adaptive
             steps.
         gamma: the initial decay γ₀.
         head_start: "random", or "pointwise": an equivariant last layer starts as a pointwise
-            one, the same as that of "deepset" with this key; all other terms are zero.
+            one, the same as that of "deepset" with this key; all other terms are zero. With
+            adaptive steps, the last layer starts at zero, so that all gains are 1.
         spatial: for "nfn", permuted axes to keep fixed, see `unf.nn.NFNLinear`.
         head_bias: whether the last layer has biases.
 
@@ -252,8 +315,8 @@ def init_theta(
         raise ValueError(f"kind is {kind!r}; expected one of {KINDS}")
     if head_start not in ("random", "pointwise"):
         raise ValueError(f"head_start is {head_start!r}; expected 'random' or 'pointwise'")
-    alpha = alpha if alpha is not None else 0.1 if form.step == "raw" else 0.01
-    beta = beta if beta is not None else 0.001 if form.step == "raw" else 0.1
+    alpha = alpha if alpha is not None else 0.01 if form.is_adaptive else 0.1
+    beta = beta if beta is not None else 0.1 if form.is_adaptive else 0.001
     if not (0 < alpha < np.inf and 0 < beta < np.inf and 0 <= gamma < 1):
         raise ValueError(
             f"alpha is {alpha}, beta {beta} and gamma {gamma}; "
@@ -262,33 +325,42 @@ def init_theta(
     scalars = {"log_alpha": alpha, "log_forget": 1 - gamma}
     if kind != "sgdm":
         scalars["log_beta"] = beta
+    if form.is_adaptive:
+        scalars["log_forget_squares"] = 1 - _DECAY_OF_SQUARES
     logs = {name: jnp.log(jnp.asarray(value, jnp.float32)) for name, value in scalars.items()}
     if kind == "sgdm":
-        return Theta(logs, (), None, kind, form, None)
+        return Theta(logs, (), None, None, kind, form, None)
     *keys, head_key = jax.random.split(key, 4)
-    widths = [FEATURES, *[hidden_channels] * 3]
+    widths = [form.channels + len(TIME_SCALES), *[hidden_channels] * 3]
     trunk = tuple(_linear(widths[i], widths[i + 1], each) for i, each in enumerate(keys))
-    head = _linear(hidden_channels, 1, head_key, bias=head_bias)
-    if kind == "deepset":
-        return Theta(logs, trunk, head, kind, form, None)
+    pointwise = _linear(hidden_channels, 1, head_key, bias=head_bias)
+    start = pointwise.weight.T if head_start == "pointwise" else None
     options: dict[str, Any] = {"key": head_key, "bias": head_bias}
+    head, known = pointwise, None
     if kind == "tied":
-        known = [space] if isinstance(space, WeightSpace) else space
-        tied = TiedLinear(hidden_channels, 1, spaces=known, **options)
-        tied = tie_pointwise(tied, head.weight.T) if head_start == "pointwise" else tied
-        return Theta(logs, trunk, tied, kind, form, None)
+        spaces = [space] if isinstance(space, WeightSpace) else space
+        head = TiedLinear(hidden_channels, 1, spaces=spaces, **options)
+        head = head if start is None else tie_pointwise(head, start)
+    elif kind in ("nfn", "unf"):
+        known = _check_given(space, kind)
+        if kind == "unf":
+            head = UNFLinear(known, hidden_channels, 1, **options)
+        else:
+            head = NFNLinear(known, hidden_channels, 1, spatial=spatial, **options)
+        if start is not None:
+            coefficients = pointwise_coefficients(head.plan, start)
+            head = eqx.tree_at(lambda h: h.coefficients, head, coefficients)
+    if not form.is_adaptive:
+        return Theta(logs, trunk, head, None, kind, form, known)
+    head = jax.tree.map(lambda x: jnp.zeros_like(x) if eqx.is_array(x) else x, head)
+    return Theta(logs, trunk, head, pointwise, kind, form, known)
+
+
+def _check_given(space: Any, kind: str) -> WeightSpace:
     if space is None:
         raise SpecError(f"{kind!r} needs the weight space of the parameters: pass space=")
     check_is_space(space)
-    assert isinstance(space, WeightSpace)
-    if kind == "unf":
-        equivariant = UNFLinear(space, hidden_channels, 1, **options)
-    else:
-        equivariant = NFNLinear(space, hidden_channels, 1, spatial=spatial, **options)
-    if head_start == "pointwise":
-        coefficients = pointwise_coefficients(equivariant.plan, head.weight.T)
-        equivariant = eqx.tree_at(lambda h: h.coefficients, equivariant, coefficients)
-    return Theta(logs, trunk, equivariant, kind, form, space)
+    return space
 
 
 def _linear(inputs: int, outputs: int, key: PRNGKeyArray, *, bias: bool = True) -> eqx.nn.Linear:

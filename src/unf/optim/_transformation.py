@@ -15,7 +15,7 @@ from ..nn._pointwise import check_leaves
 from ..spec import Leaf, SpecError, WeightSpace
 from ..spec._tree import flatten_params
 from ._store import load
-from ._theta import DECAYS, Theta
+from ._theta import DECAYS, TINY, Theta, gain, root_mean_square, size_factor, unit_of
 
 
 class LearnedState(NamedTuple):
@@ -26,11 +26,15 @@ class LearnedState(NamedTuple):
         nominal: the momentum with the learned decay γ₀, a tree like the parameters.
         momenta: the momenta that the network reads, along a trailing axis; None without a
             network.
+        squares: for adaptive steps, the running mean of squared gradients; else None.
+        units: for adaptive steps, the units of weights, from the initial ones; else None.
     """
 
     step: Int[Array, ""]
     nominal: PyTree
     momenta: PyTree
+    squares: PyTree = None
+    units: PyTree = None
 
 
 def learned_optimizer(
@@ -41,8 +45,9 @@ def learned_optimizer(
         m^γ ← γ m^γ + g  for γ₀ and each γᵢ
         W ← W − α (m^γ₀ + β f(W, g, {m^γᵢ}, t))
 
-    The optimizer composes with Optax's own transformations. Under `optax.masked`, an equivariant θ
-    needs the weight space of the leaves that are updated.
+    `Form` has the formula of adaptive steps. The optimizer composes with Optax's own
+    transformations. Under `optax.masked`, an equivariant θ needs the weight space of the leaves
+    that are updated.
 
     >>> import jax, optax
     >>> from unf.optim import init_theta
@@ -75,13 +80,16 @@ def learned_optimizer(
 
     def init(params: PyTree) -> LearnedState:
         theta = _at_sizes_of(given, params)
-        momenta = None
-        if theta.head is not None:
-            momenta = jax.tree.map(
-                lambda p: jnp.zeros((*jnp.shape(p), len(DECAYS)), _wide(p)), params
-            )
-        nominal = jax.tree.map(lambda p: jnp.zeros(jnp.shape(p), _wide(p)), params)
-        return LearnedState(jnp.zeros((), jnp.int32), nominal, momenta)
+
+        def zeros(*shape: int) -> PyTree:
+            return jax.tree.map(lambda p: jnp.zeros((*jnp.shape(p), *shape), _wide(p)), params)
+
+        momenta = None if theta.head is None else zeros(len(DECAYS))
+        squares, units = None, None
+        if theta.form.is_adaptive:
+            squares = zeros()
+            units = jax.tree.map(lambda p: unit_of(jnp.asarray(p, _wide(p))), params)
+        return LearnedState(jnp.zeros((), jnp.int32), zeros(), momenta, squares, units)
 
     def update(
         updates: PyTree, state: Any, params: PyTree = None, **extra: Any
@@ -97,25 +105,19 @@ def learned_optimizer(
             )
         theta = _at_sizes_of(given, params)
         _check_gradients(updates, params)
-        form, gamma = theta.form, theta.gamma
         gradients = jax.tree.map(lambda g: g.astype(_wide(g)), updates)
-        nominal = jax.tree.map(
-            lambda m, g: form.accumulate(m, g, gamma.astype(m.dtype)), state.nominal, gradients
-        )
-        steps, momenta = jax.tree.map(form.measured, nominal, gradients), None
-        if theta.head is not None:
-            momenta = jax.tree.map(_accumulate(theta), state.momenta, gradients)
-            learned = _learned_part(theta, params, gradients, momenta, state.step)
-            beta = theta.beta
-            steps = jax.tree.map(lambda m, f: m + beta.astype(m.dtype) * f, steps, learned)
+        state = _accumulate(theta, state, gradients)
+        leaves, treedef = jax.tree.flatten(params)
+        trees = (gradients, state.nominal, state.momenta, state.squares, state.units)
+        flat = [None if tree is None else treedef.flatten_up_to(tree) for tree in trees]
+        steps = _steps(theta, state.step, leaves, *flat)
         factor = -theta.alpha * scale
 
         def applied(step: Array, weights: Array) -> Array:
-            unit = form.unit(weights.astype(step.dtype))
-            return (factor.astype(step.dtype) * unit * step).astype(weights.dtype)
+            return (factor.astype(step.dtype) * step).astype(weights.dtype)
 
-        steps = jax.tree.map(applied, steps, params)
-        return steps, LearnedState(state.step + 1, nominal, momenta)
+        steps = treedef.unflatten([applied(*pair) for pair in zip(steps, leaves, strict=True)])
+        return steps, state._replace(step=state.step + 1)
 
     return optax.GradientTransformationExtraArgs(init, update)
 
@@ -125,29 +127,62 @@ def _wide(x: Array) -> jnp.dtype:
     return jnp.promote_types(jnp.result_type(x), jnp.float32)
 
 
-def _accumulate(theta: Theta) -> Any:
-    def accumulate(momenta: Array, gradient: Array) -> Array:
+def _accumulate(theta: Theta, state: LearnedState, gradients: PyTree) -> LearnedState:
+    """The next momenta and squares."""
+    form, gamma, momenta, squares = theta.form, theta.gamma, state.momenta, state.squares
+
+    def several(momenta: Array, gradient: Array) -> Array:
         decays = jnp.asarray(np.array(DECAYS), momenta.dtype).reshape(*[1] * gradient.ndim, -1)
-        return theta.form.accumulate(momenta, gradient[..., None], decays)
+        return form.accumulate(momenta, gradient[..., None], decays)
 
-    return accumulate
+    def square(mean: Array, gradient: Array) -> Array:
+        decay = theta.gamma_squares.astype(mean.dtype)
+        return decay * mean + (1 - decay) * jnp.square(gradient)
+
+    nominal = jax.tree.map(
+        lambda m, g: form.accumulate(m, g, gamma.astype(m.dtype)), state.nominal, gradients
+    )
+    momenta = None if momenta is None else jax.tree.map(several, momenta, gradients)
+    squares = None if squares is None else jax.tree.map(square, squares, gradients)
+    return state._replace(nominal=nominal, momenta=momenta, squares=squares)
 
 
-def _learned_part(
-    theta: Theta, params: PyTree, gradients: PyTree, momenta: PyTree, step: Array
-) -> PyTree:
-    """The output of f, as a tree like the parameters."""
-    leaves, treedef = jax.tree.flatten(params)
-    features = [
-        jnp.concatenate(
-            [p.astype(m.dtype).reshape(-1, 1), g.reshape(-1, 1), m.reshape(-1, len(DECAYS))], axis=1
-        )
-        for p, g, m in zip(
-            leaves, treedef.flatten_up_to(gradients), treedef.flatten_up_to(momenta), strict=True
-        )
-    ]
-    out = theta.network(features, step)
-    return treedef.unflatten([f.reshape(p.shape) for f, p in zip(out, leaves, strict=True)])
+def _steps(
+    theta: Theta,
+    step: Int[Array, ""],
+    weights: list[Array],
+    gradients: Any,
+    nominal: Any,
+    momenta: Any,
+    squares: Any,
+    units: Any,
+) -> list[Array]:
+    """The step of each tensor without the factor −α: m + βf, or u eˢ (m/√v + βd)."""
+    roots, read = [None] * len(weights), units or [None] * len(weights)
+    if squares is not None:
+        share = 1 - theta.gamma_squares ** (step + 1)
+        roots = [jnp.sqrt(v / share.astype(v.dtype)) + TINY for v in squares]
+        nominal = [m / root for m, root in zip(nominal, roots, strict=True)]
+    head, direction = None, None
+    if momenta is not None:
+        each = zip(weights, gradients, momenta, roots, read, strict=True)
+        features = [
+            theta.form.features(w.astype(m.dtype), g, m, step, root, unit)
+            for w, g, m, root, unit in each
+        ]
+        head, direction = theta.network(features, step)
+        added = head if direction is None else direction
+        nominal = [
+            m + theta.beta.astype(m.dtype) * x.reshape(m.shape)
+            for m, x in zip(nominal, added, strict=True)
+        ]
+    if units is None:
+        return nominal
+    found = []
+    for i, (x, unit) in enumerate(zip(nominal, units, strict=True)):
+        x = unit * size_factor(x) / jnp.maximum(1, root_mean_square(x)) * x
+        found.append(x if head is None else gain(head[i]).reshape(x.shape) * x)
+    return found
 
 
 def _at_sizes_of(theta: Theta, params: PyTree) -> Theta:

@@ -226,7 +226,7 @@ def test_a_cut_that_makes_no_sense_is_refused(tmp_path):
 def test_other_estimators(estimator, tmp_path):
     options = dataclasses.replace(OPTIONS, estimator=estimator, steps=2)
     made = options.make_estimator(TASK, 1.0)
-    assert isinstance(made, FullUnroll) if estimator == "unroll" else not made.persistent
+    assert isinstance(made, FullUnroll) if estimator == "unroll" else made.noise == "truncated"
     theta = meta_train(TASK, "sgdm", tmp_path, options, show_progress=False)
     assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(theta))
 

@@ -39,12 +39,12 @@ MIXTURES = {
     "any": (
         "mlp",
         "mlp:hidden=16:activation=tanh:batch_size=32",
-        "mlp:hidden=64-64:activation=gelu:layer_norm=true:batch_size=64",
+        "mlp:hidden=128-128:activation=gelu:layer_norm=true:batch_size=64",
         "mlp:hidden=32-32-32:activation=silu:batch_size=64",
-        "cnn:channels=8-16:first_stride=2:batch_size=64",
+        "cnn:channels=16-32:first_stride=2:batch_size=64",
         "cnn:channels=8-8-8:first_stride=2:activation=gelu:batch_size=32",
-        "rnn:embedding=16:hidden=32:activation=tanh:length=8:batch_size=32",
-        "transformer:unit=bytes:num_blocks=1:width=16:num_heads=2:expand=2:batch_size=16",
+        "rnn:embedding=32:hidden=64:activation=tanh:length=8:batch_size=32",
+        "transformer:unit=bytes:width=32:num_heads=4:expand=2:batch_size=16",
     ),
 }
 """Tasks to meta-train on at once: the paper's, and small ones that differ as much as they can, for
@@ -54,6 +54,9 @@ UNSEEN: dict[str, type[Task]] = {
     for task in (DeepMLPTask, ResNetTask, LSTMTask, GRUTask, ViTTask, GPTTask, AutoencoderTask)
 }
 """Tasks to evaluate on, which no learned optimizer is meta-trained on, by name."""
+
+
+_NOISE = {"pes": "persistent", "nres": "reused", "es": "truncated"}
 
 
 class MetaError(ValueError):
@@ -72,8 +75,9 @@ class MetaTraining:
     """Keep it constant, or let it decay as a cosine to a tenth after a warm-up."""
     clip: float = 1.0
     """Largest allowed norm of a meta-gradient."""
-    estimator: Literal["pes", "es", "unroll"] = "pes"
-    """Persistent or truncated evolution strategies, or the exact gradient of whole unrolls."""
+    estimator: Literal["pes", "nres", "es", "unroll"] = "pes"
+    """Evolution strategies with persistent, reused or truncated noise, or the exact gradient of
+    whole unrolls."""
     pairs: int = 16
     """Antithetic pairs of runs; for unroll, the number of unrolls."""
     sigma: float = 0.01
@@ -84,7 +88,7 @@ class MetaTraining:
     """Inner steps of an unroll; 0 stands for the paper's number for the task."""
     objective: Literal["mean", "final"] = "mean"
     """Minimize the mean loss of an unroll, or its final loss."""
-    form: Literal["paper", "code", "normalized", "relative"] = "normalized"
+    form: Literal["paper", "code", "normalized", "adaptive"] = "normalized"
     """What the optimizer reads and accumulates; see unf.optim.Form."""
     head_start: Literal["random", "pointwise"] = "random"
     """Initial coefficients of an equivariant head."""
@@ -121,7 +125,7 @@ class MetaTraining:
             window=self.window,
             pairs=self.pairs,
             sigma=self.sigma,
-            persistent=self.estimator == "pes",
+            noise=_NOISE[self.estimator],
             objective=self.objective,
             max_loss=max_loss,
         )
