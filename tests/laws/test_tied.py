@@ -217,6 +217,21 @@ def test_unknown_keys_leave_the_coarse_level():
     assert not np.allclose(drawn(x, other)["r"], made(x, other)["r"])
 
 
+def test_the_coarse_level_alone():
+    """A table without fine keys is the same as one whose fine coefficients are zero."""
+    space = ARCHITECTURES["mlp"]
+    both, coarse = (
+        TiedLinear(2, 3, key=KEY, spaces=[space], levels=levels)
+        for levels in (("coarse", "fine"), ("coarse",))
+    )
+    assert coarse.coverage(space) == {"coarse": 1.0, "fine": 0.0}
+    assert coarse.num_parameters < both.num_parameters
+    x = jax.tree.map(lambda leaf: leaf.astype("float32"), features(space))
+    same(coarse(x, space), both(x, space))
+    with pytest.raises(ValueError, match=r"levels has 'finest'; expected some of"):
+        TiedLinear(2, 3, key=KEY, spaces=[space], levels=("finest",))
+
+
 def test_tables_of_several_lists_of_spaces_agree():
     """Each key has its own random stream, so a longer list changes no coefficient but the scale."""
     spaces = [ARCHITECTURES["mlp"], ARCHITECTURES["rnn"]]

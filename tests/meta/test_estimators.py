@@ -107,6 +107,20 @@ def test_influence_balancing_separates_them():
     assert np.sign(short) == -np.sign(true) and abs(short) > 4 * deviation
 
 
+def test_no_pair_outweighs_the_others():
+    """The estimate from one pair is scaled to the largest norm, if it is larger."""
+    free, strict = (
+        EvolutionStrategies(20, window=5, pairs=1, max_norm=norm) for norm in (np.inf, 0.25)
+    )
+    for seed in range(5):
+        key = jax.random.key(seed)
+        runs = free.init(Quadratic(), THETA, key=key)
+        (found, _), (kept, _) = (estimate(e, Quadratic(), THETA, runs, key) for e in (free, strict))
+        factor = min(1.0, 0.25 / float(np.hypot(*jax.tree.leaves(found.gradient))))
+        for a, b in zip(*map(jax.tree.leaves, (found.gradient, kept.gradient)), strict=True):
+            np.testing.assert_allclose(b, factor * a, rtol=1e-5)
+
+
 def test_full_unroll_is_the_gradient():
     def objective(theta):
         first, rest = jax.random.split(jax.random.split(KEY, 1)[0])

@@ -77,10 +77,10 @@ class EvolutionStrategies(Estimator):
 
     where L is the window's loss, and `noise` says what ξ and A are. "persistent" (PES, Vicol et al.
     2021): every window has a new ξ, and A is the sum of all since the pair started. "reused" (Li
-    et al. 2023): a pair keeps its ξ from start to end, A = ξ, which is
-    as unbiased. "truncated": every window has a new ξ, A = ξ, which ignores the effect of θ in
-    earlier windows. Pairs start at different steps of the horizon, so that
-    together they always cover it; a pair that reaches the end starts over.
+    et al. 2023): a pair keeps its ξ from start to end, A = ξ, which is as unbiased. "truncated":
+    every window has a new ξ, A = ξ, which ignores the effect of θ in earlier windows. Pairs start
+    at different steps of the horizon, so that together they always cover it; a pair that reaches
+    the end starts over.
 
     Losses are clipped at `max_loss`, and losses that are not finite are replaced by it. A pair
     with a loss that is not finite, or with both runs beyond `max_loss` at the end of a window, is
@@ -94,6 +94,8 @@ class EvolutionStrategies(Estimator):
         sigma: σ, the standard deviation of the noise.
         noise: "persistent", "reused" or "truncated".
         objective: "mean" or "final", the mean loss or the last one.
+        max_norm: the largest norm of the estimate from one pair; larger ones are scaled to it, so
+            that a few pairs whose runs part ways cannot outweigh all others.
         max_loss: the largest loss that counts.
     """
 
@@ -103,6 +105,7 @@ class EvolutionStrategies(Estimator):
     sigma: float = eqx.field(static=True)
     noise: str = eqx.field(static=True)
     objective: str = eqx.field(static=True)
+    max_norm: float = eqx.field(static=True)
     max_loss: Float[Array, ""] = eqx.field(converter=jnp.asarray)
 
     def __init__(
@@ -114,6 +117,7 @@ class EvolutionStrategies(Estimator):
         sigma: float = 0.01,
         noise: str = "persistent",
         objective: str = "mean",
+        max_norm: float = inf,
         max_loss: Any = jnp.inf,
     ):
         """Initialize an estimator; the defaults are the paper's.
@@ -127,14 +131,15 @@ class EvolutionStrategies(Estimator):
                 f"horizon is {horizon} and window {window}; expected a multiple of the window, "
                 f"such as {max(1, round(horizon / max(window, 1))) * max(window, 1)}"
             )
-        if pairs < 1 or not 0 < sigma < inf:
-            raise ValueError(f"pairs is {pairs} and sigma {sigma}; expected positive numbers")
+        if pairs < 1 or not 0 < sigma < inf or not max_norm > 0:
+            found = f"pairs is {pairs}, sigma {sigma} and max_norm {max_norm}"
+            raise ValueError(f"{found}; expected positive numbers")
         _check_objective(objective)
         if noise not in NOISES:
             raise ValueError(f"noise is {noise!r}; expected one of {NOISES}")
         self.horizon, self.window, self.pairs = horizon, window, pairs
         self.sigma, self.noise, self.objective = sigma, noise, objective
-        self.max_loss = max_loss
+        self.max_norm, self.max_loss = max_norm, max_loss
 
     def init(self, problem: Problem, theta: Any, *, key: PRNGKeyArray) -> Pair:
         """Start the pairs, at different steps of the horizon."""
@@ -184,6 +189,10 @@ class EvolutionStrategies(Estimator):
         slope = (counts[0] - counts[1]) / (2 * self.sigma**2)
         usable = jnp.isfinite(slope) & jnp.all(jnp.isfinite(losses))
         slope = jnp.where(usable, slope, 0)
+        size = (
+            jnp.abs(slope) * jnp.linalg.norm(ravel_pytree(noise)[0]) if self.max_norm < inf else 0.0
+        )
+        slope = slope / jnp.maximum(1, size / self.max_norm)
         part = jax.tree.map(lambda n: slope.astype(n.dtype) * n, noise)
         fresh = self._fresh(problem, theta, fresh_key)
         fresh = fresh._replace(clock=jnp.where(at_end, 0, clock), whole=at_end)

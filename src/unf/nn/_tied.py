@@ -1,6 +1,6 @@
 """The equivariant linear layer for any network: coefficients tied by structural role."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -69,6 +69,7 @@ class TiedLinear(eqx.Module):
         *,
         key: PRNGKeyArray,
         spaces: Iterable[WeightSpace] | None = None,
+        levels: Sequence[str] = LEVELS,
         bias: bool = True,
         dtype: Any = jnp.float32,
     ):
@@ -81,6 +82,8 @@ class TiedLinear(eqx.Module):
             spaces: the weight spaces whose keys the table has; by default, those of small
                 networks that together show most keys: an MLP, a residual CNN with norms, a
                 recurrent network, and a Transformer. `extend` adds others.
+            levels: the levels that the table has, "coarse" and "fine". Coarse ones alone are few,
+                which is better where training is noisy.
             bias: whether to add a bias: one for all leaves, and one for each combination of roles.
             dtype: dtype of the table and the biases.
         """
@@ -91,7 +94,7 @@ class TiedLinear(eqx.Module):
         self.table = jnp.zeros((0, in_channels, out_channels), dtype)
         self.bias = jnp.zeros((0, out_channels), dtype) if bias else None
         spaces = common_spaces() if spaces is None else list(spaces)
-        extended = self.extend(*spaces, key=key)
+        extended = self.extend(*spaces, levels=levels, key=key)
         self.keys, self.bias_keys = extended.keys, extended.bias_keys
         self.table, self.bias = extended.table, extended.bias
 
@@ -136,15 +139,22 @@ class TiedLinear(eqx.Module):
             for level, found in counts.items()
         }
 
-    def extend(self, *spaces: WeightSpace, key: PRNGKeyArray | None = None) -> "TiedLinear":
+    def extend(
+        self,
+        *spaces: WeightSpace,
+        levels: Sequence[str] = LEVELS,
+        key: PRNGKeyArray | None = None,
+    ) -> "TiedLinear":
         """The layer with a table that also has the keys of these spaces.
 
         What the layer computes stays the same unless there is a `key`, which draws coarse
         coefficients from N(0, 1/fan-in); new fine coefficients are zero.
         """
+        if unknown := set(levels) - set(LEVELS):
+            raise ValueError(f"levels has {min(unknown)!r}; expected some of {LEVELS}")
         ties = [find_ties(space) for space in spaces]
         fan_in = self.in_channels * float(np.mean([x.keys_per_tensor for x in ties]) if ties else 1)
-        keys = [k for level in LEVELS for x in ties for k in x.keys[level]]
+        keys = [k for level in levels for x in ties for k in x.keys[level]]
         bias_keys = [k for level in LEVELS for x in ties for k in x.bias_keys[level]]
         return self.with_keys(
             (*self.keys, IDENTITY, *keys), (*self.bias_keys, BIAS, *bias_keys), fan_in**-0.5, key

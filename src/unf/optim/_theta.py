@@ -304,7 +304,8 @@ def init_theta(
         gamma: the initial decay γ₀.
         head_start: "random", or "pointwise": an equivariant last layer starts as a pointwise
             one, the same as that of "deepset" with this key; all other terms are zero. With
-            adaptive steps, the last layer starts at zero, so that all gains are 1.
+            adaptive steps, the last layer starts at zero, so that all gains are 1, and a tied one
+            has the coarse level only.
         spatial: for "nfn", permuted axes to keep fixed, see `unf.nn.NFNLinear`.
         head_bias: whether the last layer has biases.
 
@@ -339,7 +340,8 @@ def init_theta(
     head, known = pointwise, None
     if kind == "tied":
         spaces = [space] if isinstance(space, WeightSpace) else space
-        head = TiedLinear(hidden_channels, 1, spaces=spaces, **options)
+        levels = ("coarse",) if form.is_adaptive else ("coarse", "fine")
+        head = TiedLinear(hidden_channels, 1, spaces=spaces, levels=levels, **options)
         head = head if start is None else tie_pointwise(head, start)
     elif kind in ("nfn", "unf"):
         known = _check_given(space, kind)

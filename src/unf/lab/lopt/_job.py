@@ -216,6 +216,7 @@ def first_theta(
         spaces if kind == "tied" else spaces[0] if spaces else None,
         key=_keys(seed)[0],
         form=FORMS[options.form],
+        hidden_channels=options.hidden_channels,
         head_start=options.head_start,
         spatial=first.spatial if kind == "nfn" else (),
     )

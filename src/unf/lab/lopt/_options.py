@@ -92,6 +92,10 @@ class MetaTraining:
     """What the optimizer reads and accumulates; see unf.optim.Form."""
     head_start: Literal["random", "pointwise"] = "random"
     """Initial coefficients of an equivariant head."""
+    max_norm: float = added(inf)
+    """Largest norm of the estimate from one pair of runs (not for unroll)."""
+    hidden_channels: int = added(32)
+    """Channels of the pointwise layers of an optimizer's network."""
     cut: float = 2.0
     """Cut losses off at this multiple of an untrained network's; 0 turns that off (not for
     unroll)."""
@@ -104,7 +108,7 @@ class MetaTraining:
             value, allowed = getattr(self, name), get_args(hint)
             if allowed and value not in allowed:
                 raise ValueError(f"{name} is {value!r}; expected one of {allowed}")
-            optional = name in ("horizon", "cut", "reparametrize")
+            optional = name in ("horizon", "cut", "reparametrize", "max_norm")
             if not (allowed or optional) and not 0 < value < inf:
                 raise ValueError(f"{name} is {value}; expected a positive number")
         if self.horizon < 0 or not (self.cut == 0 or 1 < self.cut < inf):
@@ -114,6 +118,8 @@ class MetaTraining:
             )
         if not 0 <= self.reparametrize < inf:
             raise ValueError(f"reparametrize is {self.reparametrize}; expected 0 or more")
+        if not self.max_norm > 0:
+            raise ValueError(f"max_norm is {self.max_norm}; expected a positive number")
 
     def make_estimator(self, task: Task, max_loss: float) -> Estimator:
         """The estimator of meta-gradients on a task."""
@@ -127,6 +133,7 @@ class MetaTraining:
             sigma=self.sigma,
             noise=_NOISE[self.estimator],
             objective=self.objective,
+            max_norm=self.max_norm,
             max_loss=max_loss,
         )
 
