@@ -17,7 +17,6 @@ from .._html import in_brief
 from ..basis._keys import BIAS, IDENTITY, LEVELS, Ties, find_ties
 from ..spec import WeightSpace
 from ..spec._grammar import names_in, parse_leaf
-from ..spec._roles import LeafRoles
 from ..spec._sizes import axis_size
 from ..spec._space import check_is_space
 from ._functional import Coefficients
@@ -108,7 +107,7 @@ class TiedLinear(eqx.Module):
     def on(self, space: WeightSpace) -> UNFLinear:
         """The layer on one weight space: a `UNFLinear` with the table's coefficients."""
         check_is_space(space)
-        layout = _layout(space, tuple(space.roles.values()), self.keys, self.bias_keys)
+        layout = _layout(space, self.keys, self.bias_keys)
         coefficients = _gather(layout, self.table)
         bias = None if self.bias is None else _sum_levels(self.bias, layout.biases)
         return UNFLinear.from_coefficients(layout.ties.plan, coefficients, bias)
@@ -216,9 +215,7 @@ class _Layout(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _layout(
-    space: WeightSpace, roles: tuple[LeafRoles, ...], keys: Keys, bias_keys: Keys
-) -> _Layout:
+def _layout(space: WeightSpace, keys: Keys, bias_keys: Keys) -> _Layout:
     ties = find_ties(space)
     known = {k: i for i, k in enumerate(keys)}
     levels = []
