@@ -15,7 +15,7 @@ NETWORKS = {
     "RNN of the paper": spaces.paper_rnn,
     "Transformer of the paper": spaces.paper_transformer,
     "ResNet-50": spaces.resnet50,
-    "GPT-2 small": spaces.gpt2,  # 16 GiB of features with 32 channels
+    "GPT-2 small": spaces.gpt2,  # 15 GiB of features with 32 channels
 }
 CHANNELS = ((32, 1), (16, 16))
 WANTED = 1.2
