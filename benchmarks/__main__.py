@@ -18,6 +18,7 @@ from . import (
     scaling,
     sharding,
     startup,
+    tied,
     zoo,
 )
 from ._measure import machine
@@ -28,6 +29,7 @@ SUITES = (
     "growth",
     "real",
     "readers",
+    "tied",
     "infer",
     "zoo",
     "lopt",
@@ -46,7 +48,9 @@ def main() -> None:
         "--out", type=Path, default=Path("out"), help="folder for benchmarks-*.json"
     )
     parser.add_argument(
-        "--only", default="", help="literal, profile, lopt: only cases whose name contains this"
+        "--only",
+        default="",
+        help="literal, profile, lopt, tied: only cases with this in their name",
     )
     parser.add_argument("--gradient", action="store_true", help="real: gradients too")
     options = parser.parse_args()
@@ -114,6 +118,12 @@ def _run(suite: str, options: argparse.Namespace) -> tuple[list, str]:
             print(f"measuring {name}, {channels} channels, {kind} ...", flush=True)
             rows.append(readers.run(name, channels, kind))
         return rows, readers.report(rows)
+    if suite == "tied":
+        for case in tied.cases():
+            if options.only in case.name:
+                print(f"measuring {case.name} ...", flush=True)
+                rows.append(tied.run(case))
+        return rows, tied.report(rows)
     if suite == "sharding":
         for kind, count, cut in sharding.CASES:
             print(f"compiling {kind} for {count} devices, leaves cut as {cut} ...", flush=True)

@@ -118,7 +118,8 @@ def test_features_have_the_parameters_structure(network, space):
 
 
 def test_a_specification_by_hand_is_the_one_found(network, space):
-    assert unf.WeightSpace.from_spec(space.to_spec(), network.params) == space
+    roles = space.unflatten(list(space.roles.values()))
+    assert unf.WeightSpace.from_spec(space.to_spec(), network.params, roles=roles) == space
 
 
 @pytest.mark.parametrize("kind", ["unf", "deepset"])

@@ -203,6 +203,25 @@ def test_jit_vmap_and_grad():
     assert moved.sum() > len(known) / 2
 
 
+@pytest.mark.parametrize("make", [layer, unf.nn.RolePool], ids=["linear", "pool"])
+def test_compiled_programs_tell_roles_apart(make):
+    """Spaces that differ in nothing but roles are static arguments of one compiled function."""
+    module = make()
+    shapes = {"w": jax.ShapeDtypeStruct((3, 4), "float32")}
+    spaces = [
+        unf.WeightSpace.from_spec({"w": "a [b]"}, shapes, roles={"w": roles})
+        for roles in ("in out", "out in")
+    ]
+    x = features(spaces[0])
+    as_argument, bound = (
+        eqx.filter_jit(f) for f in (lambda m, x, space: m(x, space), lambda m, x: m(x))
+    )
+    expected = [module(x, space) for space in spaces]
+    same([as_argument(module, x, space) for space in spaces], expected)
+    same([bound(module.on(space), x) for space in spaces], expected)
+    assert not np.allclose(*[jax.tree.leaves(y)[0] for y in expected])
+
+
 def test_unknown_keys_leave_the_coarse_level():
     space, other = ARCHITECTURES["mlp"], ARCHITECTURES["rnn"]
     made = TiedLinear(2, 3, key=KEY, spaces=[space])

@@ -32,8 +32,11 @@ def test_given_roles_stay_with_their_leaves():
     assert WeightSpace.from_json(space.to_json()).roles == space.roles
 
 
-def test_roles_do_not_make_another_space():
-    assert WeightSpace.from_spec(SPEC, SHAPES, roles=GIVEN) == WeightSpace.from_spec(SPEC, SHAPES)
+def test_other_roles_make_another_space():
+    by_position, given = (WeightSpace.from_spec(SPEC, SHAPES, roles=r) for r in (None, GIVEN))
+    assert by_position != given
+    same = WeightSpace.from_spec(SPEC, SHAPES, roles=by_position.roles)
+    assert same == by_position and hash(same) == hash(by_position)
 
 
 @pytest.mark.parametrize(

@@ -94,3 +94,52 @@ class InPlace(Branch):
         y[:] = self.layer(x)
         y[0].mul_(2)
         return y.sum(1)
+
+
+class Cnn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(4, 6, 3, padding=1), nn.GroupNorm(2, 6)
+        self.out = nn.Linear(6, 2)
+
+    def forward(self, x):
+        return self.out(torch.relu(self.norm(self.conv(x))).mean((2, 3)))
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.norm1, self.norm2 = nn.Embedding(9, 4), nn.LayerNorm(4), nn.LayerNorm(4)
+        self.q, self.k, self.v = (nn.Linear(4, 6, bias=False) for _ in range(3))
+        self.o = nn.Linear(6, 4, bias=False)
+        self.up, self.down = nn.Linear(4, 7), nn.Linear(7, 4)
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        y = self.norm1(x)
+        heads = [part(y).view(-1, 2, 3).transpose(0, 1) for part in (self.q, self.k, self.v)]
+        mixed = nn.functional.scaled_dot_product_attention(*heads)
+        x = x + self.o(mixed.transpose(0, 1).reshape(-1, 6))
+        return x + self.down(nn.functional.gelu(self.up(self.norm2(x))))
+
+
+class Rnn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.read, self.recur = nn.Linear(3, 5), nn.Linear(5, 5, bias=False)
+        self.out = nn.Linear(5, 2, bias=False)
+
+    def forward(self, x):
+        h = torch.zeros(x.shape[1], 5)
+        for y in x:
+            h = torch.tanh(self.read(y) + self.recur(h))
+        return self.out(h)
+
+
+MODULES = {
+    "mlp": lambda: (nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)), torch.zeros(2, 4)),
+    "cnn": lambda: (Cnn(), torch.zeros(2, 4, 5, 5)),
+    "block": lambda: (Block(), torch.zeros(5, dtype=torch.int32)),
+    "rnn": lambda: (Rnn(), torch.zeros(4, 2, 3)),
+}
+"""The networks of `tests.graph.same_networks`, each as a module and its input."""

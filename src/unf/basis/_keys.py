@@ -70,14 +70,10 @@ class Ties:
         return found
 
 
+@lru_cache(maxsize=64)
 def find_ties(space: WeightSpace) -> Ties:
     """The ties of a layer on a space, every axis of which is permuted; results are cached."""
-    return _find_ties(space, tuple(space.roles.values()))
-
-
-@lru_cache(maxsize=64)
-def _find_ties(space: WeightSpace, roles: tuple[LeafRoles, ...]) -> Ties:
-    space = space.relax()
+    space, roles = space.relax(), tuple(space.roles.values())
     plan = make_plan(space)
     of_blocks = [_roles_of(block, roles) for block in space.blocks]
     starts = np.cumsum([0, *[block.width for block in space.blocks]])

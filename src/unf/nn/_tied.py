@@ -14,10 +14,10 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from .._html import in_brief
-from ..basis._keys import BIAS, IDENTITY, LEVELS, Ties, find_ties
+from ..basis import Plan
+from ..basis._keys import BIAS, IDENTITY, LEVELS, find_ties
 from ..spec import WeightSpace
 from ..spec._grammar import names_in, parse_leaf
-from ..spec._roles import LeafRoles
 from ..spec._sizes import axis_size
 from ..spec._space import check_is_space
 from ._functional import Coefficients
@@ -111,10 +111,10 @@ class TiedLinear(eqx.Module):
     def on(self, space: WeightSpace) -> UNFLinear:
         """The layer on one weight space: a `UNFLinear` with the table's coefficients."""
         check_is_space(space)
-        layout = _layout(space, tuple(space.roles.values()), self.keys, self.bias_keys)
+        layout = _layout(space, self.keys, self.bias_keys)
         coefficients = _gather(layout, self.table)
         bias = None if self.bias is None else _sum_levels(self.bias, layout.biases)
-        return UNFLinear.from_coefficients(layout.ties.plan, coefficients, bias)
+        return UNFLinear.from_coefficients(layout.plan, coefficients, bias)
 
     def __call__(
         self, x: PyTree, space: WeightSpace, *, mesh: Mesh | None = None, axis: str | None = None
@@ -225,31 +225,39 @@ class _Level(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """How the coefficients of a layer on one space are gathered from a table."""
+    """How the coefficients of a layer on one space are gathered from a table.
 
-    ties: Ties
+    Most terms have their sum over levels in common with others. `levels` has each distinct sum
+    once, and `places` says for each core which of them stands where in its matrix.
+    """
+
+    plan: Plan
     levels: list[_Level]
+    places: list[np.ndarray]
     biases: list[_Level]
 
 
 @lru_cache(maxsize=64)
-def _layout(
-    space: WeightSpace, roles: tuple[LeafRoles, ...], keys: Keys, bias_keys: Keys
-) -> _Layout:
+def _layout(space: WeightSpace, keys: Keys, bias_keys: Keys) -> _Layout:
     ties = find_ties(space)
     known = {k: i for i, k in enumerate(keys)}
-    levels = []
+    summands = []
     for level in LEVELS:
         table = np.array([known.get(k, -1) for k in ties.keys[level]])
-        places = [table[place].ravel() for place in ties.places[level]]
-        shares = [share.ravel() for share in ties.shares[level]]
-        levels.append(_level(np.concatenate([[], *places]), np.concatenate([[], *shares])))
+        positions = np.concatenate([table[place].ravel() for place in ties.places[level]])
+        factors = np.concatenate([share.ravel() for share in ties.shares[level]])
+        summands += _level(positions, factors)
+    distinct, inverse = np.unique(np.stack(summands), axis=1, return_inverse=True)
+    levels = [_level(*distinct[i : i + 2]) for i in range(0, len(distinct), 2)]
+    shapes = [place.shape for place in ties.places[LEVELS[0]]]
+    parts = np.split(inverse.ravel().astype(np.int32), np.cumsum([m * n for m, n in shapes])[:-1])
+    places = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
     known = {k: i for i, k in enumerate(bias_keys)}
     biases = [
         _level(np.array([known.get(k, -1) for k in ties.bias_keys[level]]), np.ones(()))
         for level in LEVELS
     ]
-    return _Layout(ties, levels, biases)
+    return _Layout(ties.plan, levels, places, biases)
 
 
 def _level(positions: np.ndarray, factors: np.ndarray) -> _Level:
@@ -272,13 +280,13 @@ def _sum_levels(table: Float[Array, "keys *channels"], levels: list[_Level]) -> 
 
 def _gather(layout: _Layout, table: Array) -> Coefficients:
     """The matrix of each core, from the table."""
-    entries = _sum_levels(table, layout.levels)
-    channels, coefficients, start = table.shape[1:], {}, 0
-    for core, place in zip(layout.ties.plan.cores, layout.ties.places["fine"], strict=True):
-        part = entries[start : start + place.size].reshape(*place.shape, *channels)
-        rows, columns = place.shape[0] * channels[0], place.shape[1] * channels[1]
-        coefficients[core.name] = jnp.swapaxes(part, 1, 2).reshape(rows, columns)
-        start += place.size
+    sums = _sum_levels(table, layout.levels)
+    coefficients = {}
+    for core, place in zip(layout.plan.cores, layout.places, strict=True):
+        matrices = sums.at[place].get(mode="promise_in_bounds")
+        rows, columns, in_channels, out_channels = matrices.shape
+        shape = (rows * in_channels, columns * out_channels)
+        coefficients[core.name] = jnp.swapaxes(matrices, 1, 2).reshape(shape)
     return coefficients
 
 

@@ -236,7 +236,7 @@ def _resized(
     pairs = zip(space.leaves, shapes, strict=True)
     leaves = tuple(Leaf(path, leaf.axes, shape) for leaf, (path, shape) in pairs)
     fixed = {name: space.axis_sizes[name] for name in space.fixed}
-    return WeightSpace.from_leaves(treedef, leaves, fixed)
+    return WeightSpace.from_leaves(treedef, leaves, fixed, roles=tuple(space.roles.values()))
 
 
 def _check_gradients(gradients: PyTree, params: PyTree) -> None:

@@ -81,8 +81,8 @@ class WeightSpace:
     treedef: Any
     leaves: tuple[Leaf, ...]
     _sizes: tuple[tuple[str, int], ...]
+    _roles: tuple[LeafRoles, ...]
     notes: Any = field(default=None, compare=False)
-    _roles: tuple[LeafRoles, ...] | None = field(default=None, compare=False)
 
     @classmethod
     def from_spec(
@@ -132,13 +132,14 @@ class WeightSpace:
         """The weight space with these leaves, checked for consistency; see `from_spec`."""
         _check_fixed(leaves)
         solved = solve_sizes([(leaf.path, leaf.axes, leaf.shape) for leaf in leaves], sizes)
-        space = cls(treedef, leaves, tuple(solved.items()), notes, roles)
+        roles = roles or tuple(roles_by_position(len(leaf.shape)) for leaf in leaves)
+        space = cls(treedef, leaves, tuple(solved.items()), roles, notes)
         _ = space.layouts  # checked as they are made
         return space
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.treedef, self.leaves, self._sizes))
+        return hash((self.treedef, self.leaves, self._sizes, self._roles))
 
     def __hash__(self) -> int:
         return self._hash
@@ -194,18 +195,18 @@ class WeightSpace:
 
         `unf.infer` reads roles off the computation, so that they do not depend on the order in
         which a framework stores axes. Otherwise they are those that were given, or those of
-        JAX's order: `in out` for matrices, windows before these, `shift` for vectors.
+        JAX's order: `in out` for matrices, windows before these, `shift` for vectors. Spaces with
+        other roles are not equal, because tied layers compute something else on them.
 
         >>> import jax
         >>> params = {"w": jax.ShapeDtypeStruct((32, 8), "float32")}
         >>> WeightSpace.from_spec({"w": "hidden [x]"}, params, roles={"w": "out in"}).roles
         {'w': ('out', 'in')}
         """
-        roles = self._roles or [roles_by_position(len(leaf.shape)) for leaf in self.leaves]
-        return {leaf.path: each for leaf, each in zip(self.leaves, roles, strict=True)}
+        return {leaf.path: each for leaf, each in zip(self.leaves, self._roles, strict=True)}
 
     def to_spec(self) -> PyTree:
-        """The specification as a pytree of strings, which `from_spec` reads back."""
+        """The specification as a pytree of strings, without roles; `from_spec` reads it back."""
         return self.treedef.unflatten([str(leaf) for leaf in self.leaves])
 
     def to_shapes(self, channels: int | None = None, dtype: Any = np.float32) -> PyTree:
@@ -344,7 +345,7 @@ class WeightSpace:
         leaves = tuple(self.leaves[i] for i in kept)
         used = {name.path for leaf in leaves for axis in leaf.axes for name in names_in(axis)}
         sizes = {name: size for name, size in self.axis_sizes.items() if name in used}
-        roles = None if self._roles is None else tuple(self._roles[i] for i in kept)
+        roles = tuple(self._roles[i] for i in kept)
         treedef = keep_leaves(self.treedef, set(kept))
         return self.from_leaves(treedef, leaves, sizes, self.notes, roles)
 
@@ -476,7 +477,7 @@ class WeightSpace:
     def to_json(self) -> str:
         """A description as JSON; `from_json` reads it for trees of dicts, lists and tuples."""
         leaves = [(str(leaf), leaf.shape) for leaf in self.leaves]
-        roles = None if self._roles is None else [" ".join(each) for each in self._roles]
+        roles = [" ".join(each) for each in self._roles]
         return dump_json(self.treedef, leaves, self.axis_sizes, roles)
 
     @classmethod

@@ -231,9 +231,9 @@ def dump_json(
     treedef: Any,
     leaves: Sequence[tuple[str, tuple[int, ...]]],
     sizes: Mapping[str, int],
-    roles: Sequence[str] | None,
+    roles: Sequence[str],
 ) -> str:
-    """Describe a space: its structure, leaves, sizes of names, and roles if they are known.
+    """Describe a space: its structure, leaves, sizes of names, and roles.
 
     Of modules and other classes only the name is written, which `load_json` does not make again.
     """
@@ -254,15 +254,12 @@ def dump_json(
             return {"none": True}
         return {"class": kind.__qualname__, "children": children}
 
-    known = {} if roles is None else {"roles": roles}
-    return json.dumps({"format": _FORMAT, "sizes": sizes, "tree": describe(treedef), **known})
+    tree = describe(treedef)
+    return json.dumps({"format": _FORMAT, "sizes": sizes, "tree": tree, "roles": roles})
 
 
 def without_roles(text: str) -> str:
-    """A description as it would be if roles were not known, to compare spaces alone.
-
-    Spaces that differ in roles are equal, and descriptions by early versions have none.
-    """
+    """A description as early versions wrote it, to compare spaces apart from their roles."""
     try:
         description = json.loads(text)
         description.pop("roles", None)

@@ -1,7 +1,8 @@
 """`LearnedOptimizer`: a learned optimizer for PyTorch's training loops."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from difflib import get_close_matches
 from typing import Any
 
 import equinox as eqx
@@ -9,10 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..nn import TiedLinear
 from ..optim import Theta, learned_optimizer, load
 from ..optim._theta import DECAYS
 from ..optim._transformation import LearnedState
-from ..spec import SpecError
+from ..spec import SpecError, WeightSpace
+from ..spec._space import check_is_space
 from ._arrays import copy_to_torch, lend
 
 METHODS = ("learned", "sgd", "none")
@@ -27,22 +30,29 @@ class LearnedOptimizer(torch.optim.Optimizer):
     One update reads all learned parameters together. Parameters without a gradient count as
     having gradient zero, and stay as they are.
 
-    >>> import torch, unf.torch
-    >>> net = torch.nn.Linear(3, 4)
-    >>> optimizer = LearnedOptimizer(net.named_parameters(), "deepset-mlp-fashion-mnist")
-    >>> net(torch.ones(1, 3)).sum().backward()
+    >>> import jax, torch, unf.torch
+    >>> net, x = torch.nn.Linear(3, 4), torch.ones(1, 3)
+    >>> theta = unf.optim.init_theta("tied", key=jax.random.key(0))
+    >>> space = unf.torch.infer(net, x)
+    >>> optimizer = LearnedOptimizer(net.named_parameters(), theta, space=space)
+    >>> net(x).sum().backward()
     >>> optimizer.step()
 
     Args:
-        params: `module.named_parameters()`, or groups of them. An equivariant θ needs the names,
-            and a weight space with exactly these leaves; for others, tensors are enough. The
-            groups' option `method` is "learned", "sgd" (W ← W − lr g) or "none" (skipped).
+        params: `module.named_parameters()`, or groups of them. An equivariant θ needs the names;
+            for others, tensors are enough. The groups' option `method` is "learned", "sgd"
+            (W ← W − lr g) or "none" (skipped).
         theta: coefficients, or the name or file of a learned optimizer.
         lr: a factor of every update, which PyTorch's schedulers can change.
+        space: the module's weight space, `unf.torch.infer(module, *inputs)`, which a "tied" θ
+            needs; `unf.optim.Theta.on` says which ones fit other kinds. Leaves that are not
+            learned, such as running statistics, are left out.
+        method: the method of groups that do not say theirs.
 
     Raises:
         ValueError: if there is no such optimizer, or a group's method is unknown.
-        SpecError: at the first step, if parameters differ from θ's weight space.
+        SpecError: if a "tied" θ has no weight space; at the first step, if the parameters differ
+            from the weight space.
     """
 
     def __init__(
@@ -51,10 +61,21 @@ class LearnedOptimizer(torch.optim.Optimizer):
         theta: Theta | str | os.PathLike,
         lr: float = 1.0,
         *,
+        space: WeightSpace | None = None,
         method: str = "learned",
     ):
         self.theta = load(theta) if isinstance(theta, str | os.PathLike) else theta
         learned_optimizer(self.theta)  # checks its type
+        if space is not None:
+            check_is_space(space)
+        elif isinstance(self.theta.head, TiedLinear):
+            raise SpecError(
+                "a tied optimizer needs the weight space of the parameters",
+                remedy="LearnedOptimizer(module.named_parameters(), theta, "
+                "space=unf.torch.infer(module, *inputs))",
+            )
+        self.space = space
+        self._bound: tuple[set[str], Theta] | None = None
         super().__init__(params, {"lr": lr, "method": method})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -98,7 +119,8 @@ class LearnedOptimizer(torch.optim.Optimizer):
             momenta = {name: lend(state["momenta"]) for name, state in states.items()}
         gradients = {name: _gradient(p) for name, (p, _) in params.items()}
         weights = {name: lend(p) for name, (p, _) in params.items()}
-        steps, new = _update(self.theta, gradients, LearnedState(step, nominal, momenta), weights)
+        theta = self._theta_on(params)
+        steps, new = _update(theta, gradients, LearnedState(step, nominal, momenta), weights)
         for name, (p, lr) in params.items():
             change = copy_to_torch(steps[name])  # waits until nothing reads the parameters
             states[name]["step"] = states[name]["step"] + 1
@@ -124,7 +146,7 @@ class LearnedOptimizer(torch.optim.Optimizer):
                 continue
             names = group.get("param_names")
             if names is None:
-                if self.theta.space is not None:
+                if self.space is not None or self.theta.space is not None:
                     raise SpecError(
                         "this optimizer has a weight space, so it needs the parameters' names",
                         expected="module.named_parameters()",
@@ -135,10 +157,35 @@ class LearnedOptimizer(torch.optim.Optimizer):
             found |= {name: (p, group["lr"]) for name, p in pairs}
         return found
 
+    def _theta_on(self, names: Collection[str]) -> Theta:
+        """θ on the part of the weight space with these names, made anew when they change."""
+        if self.space is None:
+            return self.theta
+        if self._bound is None or self._bound[0] != set(names):
+            self._bound = set(names), self.theta.on(_part(self.space, names))
+        return self._bound[1]
+
 
 @eqx.filter_jit
 def _update(theta: Theta, gradients: dict, state: LearnedState, params: dict) -> Any:
     return learned_optimizer(theta).update(gradients, state, params)
+
+
+def _part(space: WeightSpace, names: Collection[str]) -> WeightSpace:
+    """The space of the parameters with these names, without its other leaves."""
+    paths = [leaf.path for leaf in space.leaves]
+    for name in names:
+        if name not in paths:
+            near = get_close_matches(name, paths, n=3, cutoff=0)
+            raise SpecError(
+                "the weight space has no such parameter",
+                path=name,
+                expected=f"names of the space's leaves, such as {near}",
+                remedy="pass the names and the space of one module: module.named_parameters() and "
+                "unf.torch.infer(module, *inputs)",
+            )
+    others = [path for path in paths if path not in names]
+    return space.drop(*others) if others else space
 
 
 def _gradient(p: Tensor) -> Any:
