@@ -2,6 +2,7 @@
 
 import copy
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -76,7 +77,9 @@ TWINS = {
 @pytest.mark.parametrize("name", TWINS)
 def test_a_tied_optimizer_does_what_it_does_in_jax(name):
     """Step by step, on a network in JAX that has other names and stores matrices transposed."""
-    theta = init_theta("tied", key=KEY, alpha=0.5, beta=0.5, form=FORMS["relative"])
+    theta = init_theta("tied", key=KEY, alpha=0.1, beta=0.5, form=FORMS["adaptive"])
+    table = jax.random.normal(KEY, theta.head.table.shape)
+    theta = eqx.tree_at(lambda t: t.head.table, theta, table)
     net, x = networks.MODULES[name]()
     x = torch.arange(x.numel(), dtype=x.dtype).reshape(x.shape)
     space = unf.torch.infer(net, x)

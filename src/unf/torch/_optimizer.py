@@ -6,13 +6,14 @@ from difflib import get_close_matches
 from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..nn import TiedLinear
 from ..optim import Theta, learned_optimizer, load
-from ..optim._theta import DECAYS
+from ..optim._theta import DECAYS, unit_of
 from ..optim._transformation import LearnedState
 from ..spec import SpecError, WeightSpace
 from ..spec._space import check_is_space
@@ -27,6 +28,7 @@ class LearnedOptimizer(torch.optim.Optimizer):
         m^γ ← γ m^γ + g  for γ₀ and each γᵢ
         W ← W − lr α (m^γ₀ + β f(W, g, {m^γᵢ}, t))
 
+    `unf.optim.Form` has the formula of adaptive steps.
     One update reads all learned parameters together. Parameters without a gradient count as
     having gradient zero, and stay as they are.
 
@@ -113,20 +115,20 @@ class LearnedOptimizer(torch.optim.Optimizer):
                 self.state[p].update(self._initial_state(p))
         states = {name: self.state[p] for name, (p, _) in params.items()}
         step: Any = np.int32(max(int(state["step"]) for state in states.values()))
-        nominal = {name: lend(state["nominal"]) for name, state in states.items()}
-        momenta = None
-        if self.theta.head is not None:
-            momenta = {name: lend(state["momenta"]) for name, state in states.items()}
+        memory = {
+            part: {name: lend(state[part]) for name, state in states.items()}
+            for part in next(iter(states.values()))
+            if part != "step"
+        }
         gradients = {name: _gradient(p) for name, (p, _) in params.items()}
         weights = {name: lend(p) for name, (p, _) in params.items()}
         theta = self._theta_on(params)
-        steps, new = _update(theta, gradients, LearnedState(step, nominal, momenta), weights)
+        before = LearnedState(step, **{"momenta": None, **memory})
+        steps, new = _update(theta, gradients, before, weights)
         for name, (p, lr) in params.items():
             change = copy_to_torch(steps[name])  # waits until nothing reads the parameters
             states[name]["step"] = states[name]["step"] + 1
-            states[name]["nominal"] = copy_to_torch(new.nominal[name])
-            if new.momenta is not None:
-                states[name]["momenta"] = copy_to_torch(new.momenta[name])
+            states[name] |= {part: copy_to_torch(getattr(new, part)[name]) for part in memory}
             if p.grad is not None:
                 p.add_(change.to(p.device, p.dtype), alpha=lr)
 
@@ -136,6 +138,9 @@ class LearnedOptimizer(torch.optim.Optimizer):
         state["nominal"] = torch.zeros_like(p, dtype=wide)
         if self.theta.head is not None:
             state["momenta"] = p.new_zeros((*p.shape, len(DECAYS)), dtype=wide)
+        if self.theta.form.is_adaptive:
+            state["squares"] = torch.zeros_like(p, dtype=wide)
+            state["units"] = copy_to_torch(unit_of(jnp.asarray(lend(p.to(wide)))))
         return state
 
     def _learned(self) -> dict[str, tuple[Tensor, float]]:
