@@ -175,7 +175,7 @@ class Classifier(ImageTask):
         """All images, with 8 bits per value; tasks on the same images share them."""
         return _device_data(self.dataset, self.folder)
 
-    @property
+    @cached_property
     def _images(self) -> Images:
         return _host_images(self.dataset, self.folder)
 

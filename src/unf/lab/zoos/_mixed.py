@@ -108,7 +108,7 @@ class MixedRecipe:
 
     def _forms(self, depths: tuple[int, ...], widths: tuple[int, ...]) -> Iterator[dict[str, Any]]:
         for values in product(self.datasets, KINDS, depths, widths, (False, True), (False, True)):
-            form = dict(zip(FORM, values, strict=True))
+            form: dict[str, Any] = dict(zip(FORM, values, strict=True))
             if form["depth"] >= 4 or not form["residual"]:
                 yield form
 

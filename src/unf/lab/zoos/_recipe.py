@@ -217,7 +217,7 @@ class ClassifierZoo(Recipe):
 
     name: ClassVar[str] = "classifier"
 
-    steps: int = 600
+    steps: int = 400
     """Largest number of training steps."""
     batch_sizes: tuple[int, ...] = (64,)
     """Batch sizes; each is used equally often."""
