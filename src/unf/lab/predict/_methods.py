@@ -78,7 +78,7 @@ class Method:
 
 _MORE: dict[str, Any] = {"statistics": ("mean", "std"), "raw_statistics": True}
 _LONGER = {"epochs": 12, "learning_rate": 3e-3, "schedule": "cosine", "clip": 1.0}
-MIXED = {"epochs": 40, "batch_size": 16, "schedule": "cosine", "clip": 1.0}
+MIXED = {"epochs": 30, "batch_size": 16, "schedule": "cosine", "clip": 1.0}
 """How training on a mixed zoo differs from the paper's, with every method."""
 
 
@@ -87,7 +87,7 @@ def _unf_plus(space: WeightSpace, key: PRNGKeyArray) -> Invariant:
 
 
 def _tied(spaces: Sequence[WeightSpace], key: PRNGKeyArray) -> Invariant:
-    return InvariantTied(1, 1, key=key, spaces=spaces, **_MORE)
+    return InvariantTied(1, 1, key=key, spaces=spaces, num_layers=2, **_MORE)
 
 
 METHODS: dict[str, Method] = {

@@ -33,8 +33,8 @@ class MixedRecipe:
 
     Architectures are drawn without replacement from all combinations of a dataset, MLP or CNN, a
     depth, a width, residual connections or not (from depth 4), and norm or not. Held-out ones have
-    a depth that no other has, a width that no other has, or both, in turn. Networks of one
-    architecture differ as in a `ClassifierZoo`.
+    a depth that no other has, a width that no other has, or both, in turn. MLPs and CNNs on each
+    dataset are equally many. Networks of one architecture differ as in a `ClassifierZoo`.
     """
 
     name: ClassVar[str] = "mixed"
@@ -86,7 +86,7 @@ class MixedRecipe:
                 (self.new_depths, self.new_widths),
             )
         ]
-        others = [x for x in chain(*zip_longest(*groups[1:])) if x is not None]
+        others = _interleaved(groups[1:])
         if len(groups[0]) < self.architectures or len(others) < self.held_out:
             raise ZooError(
                 f"{self.architectures} architectures and {self.held_out} held-out ones, but there "
@@ -99,18 +99,27 @@ class MixedRecipe:
     def _shuffled(
         self, depths: tuple[int, ...], widths: tuple[int, ...], rng: np.random.Generator
     ) -> list[ClassifierZoo]:
-        """Every architecture with these depths and widths, in random order."""
-        forms = list(self._forms(depths, widths))
+        """Every architecture with these depths and widths, in random order.
+
+        MLPs and CNNs on each dataset take turns, so that any beginning has as many of each.
+        """
         options: dict[str, Any] = {"steps": self.steps, "batch_sizes": (self.batch_size,)}
         options["data_folder"] = self.data_folder
-        order = rng.permutation(len(forms))
-        return [ClassifierZoo(**forms[i], **options) for i in order]
+        turns = []
+        for dataset, kind in product(self.datasets, KINDS):
+            forms: list[dict[str, Any]] = [
+                dict(zip(FORM, (dataset, kind, *form), strict=True))
+                for form in product(depths, widths, (False, True), (False, True))
+            ]
+            forms = [form for form in forms if form["depth"] >= 4 or not form["residual"]]
+            order = rng.permutation(len(forms))
+            turns.append([ClassifierZoo(**forms[i], **options) for i in order])
+        return _interleaved(turns)
 
-    def _forms(self, depths: tuple[int, ...], widths: tuple[int, ...]) -> Iterator[dict[str, Any]]:
-        for values in product(self.datasets, KINDS, depths, widths, (False, True), (False, True)):
-            form: dict[str, Any] = dict(zip(FORM, values, strict=True))
-            if form["depth"] >= 4 or not form["residual"]:
-                yield form
+
+def _interleaved(rows: list[list[ClassifierZoo]]) -> list[ClassifierZoo]:
+    """The first of each row, the second of each, and so on."""
+    return [x for x in chain(*zip_longest(*rows)) if x is not None]
 
 
 def _title(recipe: ClassifierZoo) -> str:
