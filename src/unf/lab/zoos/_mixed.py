@@ -17,7 +17,6 @@ from ..._devices import is_first, wait_for_all
 from ..._progress import Progress
 from ...zoo import MixedZoo, ZooError
 from ...zoo._mixed import INDEX, read_index, write_index
-from ...zoo._zoo import check_free
 from .._folder import first_difference
 from ..tasks._classifier import KINDS
 from ._build import build
@@ -157,7 +156,8 @@ def build_mixed(
     if is_first():
         _prepare(folder, recipe, recipes, held_out, models, seed, resume)
     wait_for_all("the index exists")
-    counts = {name: len(part) for name, part in _shares(models, recipes).items()}
+    shares = np.array_split(np.arange(models), len(recipes))
+    counts = {name: len(share) for name, share in zip(recipes, shares, strict=True)}
 
     def build_one(name: str) -> int:
         number = list(recipes).index(name)
@@ -195,11 +195,6 @@ def _side_by_side(function: Any, names: list[str]) -> Iterator[tuple[str, Any]]:
             workers.shutdown(wait=False, cancel_futures=True)
 
 
-def _shares(models: int, recipes: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The models of each architecture, as evenly as possible."""
-    return dict(zip(recipes, np.array_split(np.arange(models), len(recipes)), strict=True))
-
-
 def _prepare(
     folder: Path,
     recipe: MixedRecipe,
@@ -213,7 +208,8 @@ def _prepare(
     config = {**dataclasses.asdict(recipe), "models": models}
     config = json.loads(json.dumps(config))
     if not (folder / INDEX).exists():
-        check_free(folder)
+        if (folder / "zarr.json").exists() or (folder.exists() and not folder.is_dir()):
+            raise ZooError(f"{folder}: there is something else already; choose another folder")
         folder.mkdir(parents=True, exist_ok=True)
         write_index(folder, list(recipes), held_out, config, seed)
         return
