@@ -89,6 +89,11 @@ class MixedZoo:
     ) -> None:
         self.zoos, self.held_out = dict(zoos), tuple(held_out)
         self.config, self.seed = dict(config), seed
+        if not self.zoos:
+            raise ZooError("no zoos to join; expected one for each architecture, by name")
+        for name, zoo in self.zoos.items():
+            if not isinstance(zoo, Zoo):
+                raise ZooError(f"{name!r} is a {type(zoo).__name__}; expected a Zoo")
         unknown = [name for name in self.held_out if name not in self.zoos]
         if unknown or len(self.held_out) >= len(self.zoos):
             raise ZooError(

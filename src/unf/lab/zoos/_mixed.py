@@ -149,9 +149,7 @@ def build_mixed(
     """
     recipes, held_out = recipe.draw(seed)
     if models < len(recipes):
-        raise ZooError(
-            f"models is {models}; expected at least one for {len(recipes)} architectures"
-        )
+        raise ZooError(f"models is {models}; expected at least {len(recipes)}, one of each form")
     folder = Path(path)
     if is_first():
         _prepare(folder, recipe, recipes, held_out, models, seed, resume)

@@ -281,7 +281,7 @@ class ClassifierZoo(Recipe):
         return {
             **super().draw(key=keys[0]),
             "weight_decay": log_uniform(self.min_weight_decay, self.max_weight_decay, keys[1]),
-            "steps": jnp.round(log_uniform(self.min_steps, longest, keys[2])),
+            "steps": jnp.round(log_uniform(float(self.min_steps), float(longest), keys[2])),
             "activation": jax.random.randint(keys[3], (), 0, kinds).astype(jnp.float32),
             "initial_scale": log_uniform(self.min_scale, self.max_scale, keys[4]),
             "data_fraction": log_uniform(self.min_data_fraction, 1.0, keys[5]),
