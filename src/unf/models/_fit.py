@@ -5,7 +5,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
 from math import gcd
 from pathlib import Path
@@ -43,6 +43,7 @@ Keys = Key[Array, " models"]
 Metrics = Mapping[str, Any]
 
 _STEPS_PER_CALL = 50
+_READ_AT_ONCE = 32
 _CALLS_AHEAD = 16
 """Calls that wait for the device, if there are many short ones."""
 _MANY_PARAMETERS = 10_000
@@ -302,13 +303,16 @@ class _Together:
 
     def _compile(self, state: _State) -> None:
         """Compile the programs of all spaces, several at a time, by training for no steps."""
-
-        def run(index: int) -> None:
-            self._advance(state.models, state.states, index, self._order(0, index), (0, 0), 0)
-
-        self.progress.advance(0, f"compiling {len(self.parts)} programs")
-        in_threads(run, range(len(self.parts)))
-        self._outputs(state.models)
+        training = [
+            partial(self._advance, state.models, state.states, i, self._order(0, i), (0, 0), 0)
+            for i in range(len(self.parts))
+        ]
+        reading = [
+            partial(outputs_of, to_host(state.models), self.static, [networks], _READ_AT_ONCE)
+            for networks in self.valid
+        ]
+        self.progress.advance(0, f"compiling {len(training) + len(reading)} programs")
+        in_threads(lambda run: run(), [*training, *reading])
 
     def _order(self, epoch: int, index: int) -> Array:
         """The batches of one space in an epoch."""
@@ -348,12 +352,9 @@ class _Together:
             jnp.array(span), keys, part.networks.where,
         )  # fmt: skip
 
-    def _outputs(self, models: Any) -> np.ndarray:
-        found = outputs_of(to_host(models), self.static, self.valid, 32)
-        return np.concatenate(found, axis=1)
-
     def _validate(self, models: Any) -> dict[str, np.ndarray]:
-        outputs = self._outputs(models)
+        found = outputs_of(to_host(models), self.static, self.valid, _READ_AT_ONCE)
+        outputs = np.concatenate(found, axis=1)
         losses = [float(_loss(self.loss, jnp.asarray(y), self.targets)) for y in outputs]
         scores = [scores_of(y, self.targets, self.loss) for y in outputs]
         return {

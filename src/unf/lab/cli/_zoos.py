@@ -54,6 +54,7 @@ class Build(Job, Generic[R]):
         unf zoo build tiny-rnn --out out/tiny-rnn --resume
         unf zoo build small-cnn --models 64 --out out/small-cnn
         unf zoo build two-moons --models 500 --out out/two-moons
+        unf zoo build classifier --dataset digits --kind cnn --models 64 --out out/classifier
         unf zoo build mixed --data-folder DIR --out out/mixed          (a GPU, minutes)
         unf zoo build mixed --datasets digits --models 80 --architectures 6 --held-out 2 \
             --widths 4,8 --new-widths 6 --steps 100 --out out/mixed    (two CPU cores, minutes)
