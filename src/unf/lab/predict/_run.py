@@ -233,7 +233,8 @@ def train(
         ZooError: if the zoo has too few networks, or is damaged.
     """
     mixed = isinstance(zoo, MixedZoo)
-    training = training or defaults_of(method, mixed)
+    usual = defaults_of(method, mixed)  # refuses unknown methods
+    training = training or usual
     if mixed and METHODS[method].make_tied is None:
         tied = [name for name, each in METHODS.items() if each.make_tied is not None]
         raise PredictError(
