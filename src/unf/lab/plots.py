@@ -21,7 +21,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..zoo import Zoo, ZooError
+from ..zoo import MixedZoo, Zoo, ZooError
 from ._scores import standard_error, summary
 from .lopt import GRIDS, Comparison
 from .lopt._evaluate import TITLES, part_ends, title
@@ -171,7 +171,7 @@ def points(
     return draw
 
 
-def zoo_panels(zoo: Zoo) -> list[Panel]:
+def zoo_panels(zoo: Zoo | MixedZoo) -> list[Panel]:
     """How well a zoo's networks work, and how that depends on what was drawn for each.
 
     Raises:
@@ -237,11 +237,11 @@ def _batch_sizes(settings: Mapping[str, np.ndarray]) -> np.ndarray | None:
     return None if sizes is None or sizes.dtype.kind == "U" else sizes
 
 
-def zoo_overview(zoo: Zoo) -> Figure:
+def zoo_overview(zoo: Zoo | MixedZoo) -> Figure:
     """The first score, the score against a setting, and what some Tiny RNNs answer."""
     panels = zoo_panels(zoo)[:2]
     heading = f"{zoo.kind}: {len(zoo.trained):,} networks, {int(zoo.diverged.sum()):,} diverged"
-    if zoo.kind != TinyRNN.name:
+    if isinstance(zoo, MixedZoo) or zoo.kind != TinyRNN.name:
         return figure(panels, heading=heading)
     panels.append(Panel("", partial(_write_sums, zoo=zoo)))
     return figure(panels, [[0, 1], [2, 2]], heights=[2.8, 1.25], heading=heading)
@@ -308,6 +308,15 @@ def score_panel(reports: Sequence[Report], names: Sequence[str] = ()) -> Panel:
         axis.set(ylabel="Kendall's τ", xlim=(-0.6, len(reports) - 0.4))
 
     return Panel("Test scores", draw, "A dot for each seed, and a line at their mean.")
+
+
+def mixed_scores(reports: Sequence[Report]) -> Figure:
+    """Test τ on networks of known architectures, and on those of held-out ones."""
+    known = score_panel(reports)._replace(title="Networks of known architectures")
+    if reports[0].held_out is None:
+        return figure([known])
+    held = score_panel([report.on_held_out for report in reports])
+    return figure([known, held._replace(title="Networks of held-out architectures")])
 
 
 def method_title(method: str) -> str:

@@ -23,7 +23,7 @@ class Setting:
     models: int
     sizes: tuple[int, int, int]
     seeds: int
-    methods: tuple[str, ...] = tuple(METHODS)
+    methods: tuple[str, ...] = ("deepset", "statnn", "unf", "unf-plus")
     epochs: int | None = None
     chunk: int | None = None
 

@@ -4,8 +4,10 @@ import inspect
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from itertools import groupby
+from math import gcd
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -20,11 +22,17 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
 from .._devices import connect, enough_memory, even_mesh, is_first, put, to_host
 from .._persistence import Checkpoints, digest
 from .._progress import Progress
+from ..nn._pool import GROUPS, groups_of
+from ..spec import WeightSpace
 from ._fitted import (
     Fitted,
     Loss,
-    check_features,
+    Networks,
+    Where,
+    check_networks,
     check_targets,
+    fan_in_roots,
+    in_threads,
     join_model,
     outputs_of,
     scores_of,
@@ -35,6 +43,9 @@ Keys = Key[Array, " models"]
 Metrics = Mapping[str, Any]
 
 _STEPS_PER_CALL = 50
+_READ_AT_ONCE = 32
+_CALLS_AHEAD = 16
+"""Calls that wait for the device, if there are many short ones."""
 _MANY_PARAMETERS = 10_000
 """Parameters for each example above which a fit is hardly more than a lookup table."""
 
@@ -67,6 +78,7 @@ def fit(
     targets: Any,
     *,
     key: PRNGKeyArray | Keys,
+    spaces: Sequence[WeightSpace] | None = None,
     validation: float | tuple[PyTree, Any] = 0.1,
     loss: Loss = "mse",
     epochs: int = 50,
@@ -97,6 +109,13 @@ def fit(
     one program, which costs a GPU little more than one; then each entry of the result has one
     part for each. Batches are sharded across all devices of all processes.
 
+    A model for any network, such as `InvariantTied`, is fitted on networks of several weight
+    spaces: `weights` and `targets` are then lists with an entry for each of `spaces`, and so are
+    those of `validation`. A batch has networks of one space, and the batches of all spaces come in
+    random order. Weights are multiplied by √fan-in and standardized by group (`unf.nn.RolePool`),
+    so that the constants also serve spaces that were not fitted. All programs are compiled first,
+    several at a time.
+
     Args:
         model: maps features to a vector, e.g. an `InvariantUNF`; or a list of models that differ
             only in their parameters.
@@ -105,6 +124,7 @@ def fit(
         targets: a number or a vector for each network, or the number of its class.
         key: shuffles the networks and draws dropout; for several models, one key for each if it
             is an array of keys.
+        spaces: the weight space of each entry of `weights`, for a model that fits any.
         validation: networks to choose the epoch by: a fraction, or their weights and targets.
         loss: squared errors; binary cross-entropy for targets from 0 to 1; or cross-entropy for
             classes.
@@ -130,28 +150,28 @@ def fit(
     models = list(model) if isinstance(model, Sequence) else [model]
     _check_options(models, loss, keep, epochs, batch_size)
     keys = _keys(key, len(models))
-    train, valid = _examples(models[0], weights, targets, validation, loss, keys[0])
-    networks = len(train.targets)
+    train, valid = _examples(models[0], weights, targets, spaces, validation, loss, keys[0])
+    networks = sum(part.num_networks for part in train)
     _check_size(models[0], networks)
-    size = min(batch_size, networks)
-    steps = networks // size
+    sizes = [min(batch_size, part.num_networks) for part in train]
+    steps = sum(part.num_networks // size for part, size in zip(train, sizes, strict=True))
     if optimizer is None:
         optimizer = default_optimizer(learning_rate, epochs * steps, warmup=steps, clip=1.0)
     fitted = Fitted(None, **_constants(train, loss, standardize), loss=loss)
     if loss == "mse":
-        train, valid = (x._replace(targets=_in_units(x.targets, fitted)) for x in (train, valid))
+        train, valid = ([_in_units(part, fitted) for part in parts] for parts in (train, valid))
     if isinstance(checkpoints, str | os.PathLike):
-        options = {"epochs": epochs, "batch_size": size, "learning_rate": learning_rate}
+        options = {"epochs": epochs, "batch_size": max(sizes), "learning_rate": learning_rate}
         options |= {"loss": loss, "standardize": standardize, "keep": keep}
         job = {"what": "checkpoint of a fit", **options, "data": _digest(models, keys, train)}
         checkpoints = Checkpoints(Path(checkpoints), job)
     show = is_first() and (sys.stderr.isatty() if progress is None else bool(progress))
     label = progress if isinstance(progress, str) else "fit"
     with (
-        enough_memory(ValueError, f"batches of {size}", "choose a smaller batch_size="),
+        enough_memory(ValueError, f"batches of {max(sizes)}", "choose a smaller batch_size="),
         Progress(label, epochs * steps, unit="steps", show=show) as bar,
     ):
-        together = _Together(models, fitted, keys, train, valid, size, optimizer, keep, bar)
+        together = _Together(models, fitted, keys, train, valid, sizes, optimizer, keep, bar)
         best, history, chosen = together.train(epochs, patience, checkpoints, on_epoch)
     score = {name: rows[chosen, range(len(models))] for name, rows in history.items()}
     score = {name: values for name, values in score.items() if "loss" not in name}
@@ -186,6 +206,23 @@ class _Examples(NamedTuple):
     targets: Any
 
 
+class _Part(NamedTuple):
+    """The examples of one weight space."""
+
+    examples: _Examples
+    space: WeightSpace | None
+
+    @property
+    def num_networks(self) -> int:
+        """How many networks there are."""
+        return len(self.examples.targets)
+
+    @property
+    def networks(self) -> Networks:
+        """Them without their targets."""
+        return Networks(self.examples.features, self.space)
+
+
 class _Together:
     """Training several models at once."""
 
@@ -194,19 +231,19 @@ class _Together:
         models: list[Any],
         fitted: Fitted,
         keys: Keys,
-        train: _Examples,
-        valid: _Examples,
-        size: int,
+        train: list[_Part],
+        valid: list[_Part],
+        sizes: list[int],
         optimizer: optax.GradientTransformation,
         keep: str,
         progress: Progress,
     ):
-        self.keys, self.size, self.optimizer = keys, size, optimizer
+        self.keys, self.sizes, self.optimizer = keys, sizes, optimizer
         self.keep, self.progress = keep, progress
         self.loss: Loss = fitted.loss
-        self.networks, self.count = len(train.targets), len(models)
-        self.steps = self.networks // size
-        mesh = even_mesh(size, "batch")
+        self.count = len(models)
+        self.steps = [part.num_networks // size for part, size in zip(train, sizes, strict=True)]
+        mesh = even_mesh(gcd(*sizes), "batch")
         connect(mesh)
         self.replicated = NamedSharding(mesh, PartitionSpec())
         self.sharded = NamedSharding(mesh, PartitionSpec(None, None, "batch"))
@@ -214,8 +251,9 @@ class _Together:
         jax.block_until_ready(params)  # fail here if memory is short, not later at each array
         states = jax.block_until_ready(jax.jit(jax.vmap(optimizer.init))(params))
         self.start = _State(params, states, params)
-        self.examples = put(train, self.replicated)
-        self.valid = _Examples(jax.device_put(valid.features), valid.targets)
+        self.parts = [x._replace(examples=put(x.examples, self.replicated)) for x in train]
+        self.targets = np.concatenate([part.examples.targets for part in valid])
+        self.valid = [Networks(jax.device_put(x.examples.features), x.space) for x in valid]
         self.dropout = "key" in inspect.signature(type(models[0]).__call__).parameters
 
     def train(
@@ -233,7 +271,9 @@ class _Together:
             for name, rows in notes.items()
         }
         state = put(state, self.replicated)
-        self.progress.advance(done * self.steps)
+        self.progress.advance(done * sum(self.steps))
+        if len(self.parts) > 1 and done < epochs:
+            self._compile(state)
         for epoch in range(done, epochs):
             chosen, waited = self._best(history)
             if patience is not None and waited >= patience:
@@ -261,25 +301,62 @@ class _Together:
         best = [join_model(_pick(to_host(state.best), i), self.static) for i in range(self.count)]
         return best, {name: np.array(rows) for name, rows in history.items()}, chosen
 
+    def _compile(self, state: _State) -> None:
+        """Compile the programs of all spaces, several at a time, by training for no steps."""
+        training = [
+            partial(self._advance, state.models, state.states, i, self._order(0, i), (0, 0), 0)
+            for i in range(len(self.parts))
+        ]
+        reading = [
+            partial(outputs_of, to_host(state.models), self.static, [networks], _READ_AT_ONCE)
+            for networks in self.valid
+        ]
+        self.progress.advance(0, f"compiling {len(training) + len(reading)} programs")
+        in_threads(lambda run: run(), [*training, *reading])
+
+    def _order(self, epoch: int, index: int) -> Array:
+        """The batches of one space in an epoch."""
+        several = [index] if len(self.parts) > 1 else []
+        count = self.parts[index].num_networks
+        return put(
+            _order(self.keys, [epoch, *several], self.steps[index], self.sizes[index], count),
+            self.sharded,
+        )
+
     def _epoch(self, epoch: int, epochs: int, state: _State) -> tuple[Any, Any, np.ndarray]:
         models, states, _ = state
-        order = put(_order(self.keys, epoch, self.steps, self.size, self.networks), self.sharded)
-        keys = jax.vmap(lambda key: jax.random.fold_in(key, epoch))(self.keys)
-        total = np.zeros(self.count)
-        for first in range(0, self.steps, _STEPS_PER_CALL):
-            count = min(_STEPS_PER_CALL, self.steps - first)
-            models, states, loss = _advance(
-                models, self.static, states, self.optimizer.update, self.examples, order,
-                jnp.array([first, first + count]), keys if self.dropout else None,
-            )  # fmt: skip
-            total += np.asarray(loss, np.float64)
-            self.progress.advance(count, f"epoch {epoch + 1} of {epochs}")
-        return models, states, total / self.steps
+        orders = [self._order(epoch, index) for index in range(len(self.parts))]
+        total, waiting = np.zeros(self.count), []
+        ahead = _CALLS_AHEAD if len(self.parts) > 1 else 0
+        for index, first, last in _schedule(self.keys[0], epoch, self.steps):
+            models, states, loss = self._advance(
+                models, states, index, orders[index], (first, last), epoch
+            )
+            waiting.append(loss)
+            if len(waiting) > ahead:
+                total += np.asarray(waiting.pop(0), np.float64)
+            self.progress.advance(last - first, f"epoch {epoch + 1} of {epochs}")
+        total += sum(np.asarray(loss, np.float64) for loss in waiting)
+        return models, states, total / sum(self.steps)
+
+    def _advance(
+        self, models: Any, states: Any, index: int, order: Array, span: tuple[int, int], epoch: int
+    ) -> tuple[Any, Any, Array]:
+        """Train on some batches of one space."""
+        part, keys = self.parts[index], None
+        if self.dropout:
+            number = epoch if len(self.parts) == 1 else epoch * len(self.parts) + index
+            keys = jax.vmap(lambda key: jax.random.fold_in(key, number))(self.keys)
+        return _advance(
+            models, self.static, states, self.optimizer.update, part.examples, order,
+            jnp.array(span), keys, part.networks.where,
+        )  # fmt: skip
 
     def _validate(self, models: Any) -> dict[str, np.ndarray]:
-        outputs = outputs_of(to_host(models), self.static, self.valid.features, 32)
-        losses = [float(_loss(self.loss, jnp.asarray(y), self.valid.targets)) for y in outputs]
-        scores = [scores_of(y, self.valid.targets, self.loss) for y in outputs]
+        found = outputs_of(to_host(models), self.static, self.valid, _READ_AT_ONCE)
+        outputs = np.concatenate(found, axis=1)
+        losses = [float(_loss(self.loss, jnp.asarray(y), self.targets)) for y in outputs]
+        scores = [scores_of(y, self.targets, self.loss) for y in outputs]
         return {
             "valid_loss": np.array(losses),
             **{name: np.array([each[name] for each in scores]) for name in scores[0]},
@@ -342,37 +419,63 @@ def _seed(key: PRNGKeyArray) -> int:
     return int.from_bytes(np.asarray(jax.random.key_data(key)).astype(">u4").tobytes())
 
 
-def _digest(models: list[Any], keys: Keys, train: "_Examples") -> str:
+def _digest(models: list[Any], keys: Keys, train: list[_Part]) -> str:
     """A checksum of what training starts from: models, keys, weights and targets."""
-    trees = (eqx.filter(models, eqx.is_array), jax.random.key_data(keys), train)
+    examples = [part.examples for part in train]
+    trees = (eqx.filter(models, eqx.is_array), jax.random.key_data(keys), examples)
     return digest({str(i): np.asarray(x) for i, x in enumerate(jax.tree.leaves(trees))})
 
 
 def _examples(
-    model: Any, weights: PyTree, targets: Any, validation: Any, loss: Loss, key: PRNGKeyArray
-) -> tuple[_Examples, _Examples]:
-    """The examples to train on and to validate with."""
-    features, count = check_features(model, weights)
-    out_size = _out_size(model, features)
-    examples = _Examples(features, check_targets(targets, loss, count, out_size))
+    model: Any,
+    weights: PyTree,
+    targets: Any,
+    spaces: Sequence[WeightSpace] | None,
+    validation: Any,
+    loss: Loss,
+    key: PRNGKeyArray,
+) -> tuple[list[_Part], list[_Part]]:
+    """The examples to train on and to validate with, for each weight space that has some."""
+    own = getattr(model, "space", None)
+    groups = check_networks(own, weights, spaces)
+    out_size = _out_size(model, groups[0])
+
+    def parts(groups: list[Networks], targets: Any) -> list[_Part]:
+        given = [targets] if spaces is None else list(targets)
+        if len(given) != len(groups):
+            raise ValueError(f"there are {len(given)} arrays of targets for {len(groups)} spaces")
+        found = [
+            _Part(_Examples(x.features, check_targets(y, loss, x.num_networks, out_size)), x.space)
+            for x, y in zip(groups, given, strict=True)
+        ]
+        return [part for part in found if part.num_networks]
+
+    train = parts(groups, targets)
     if not isinstance(validation, float | int):
-        others, count = check_features(model, validation[0])
-        return examples, _Examples(others, check_targets(validation[1], loss, count, out_size))
-    held = round(validation * count)
-    if not 0 < validation < 1 or held < 2 or count - held < 1:
+        return train, parts(check_networks(own, validation[0], spaces), validation[1])
+    held = [round(validation * part.num_networks) for part in train]
+    count = sum(part.num_networks for part in train)
+    if not 0 < validation < 1 or sum(held) < 2 or count - sum(held) < 1:
         raise ValueError(
             f"validation is {validation} of {count} networks; expected a fraction that leaves at "
             "least 2 to validate with and 1 to train on, or a pair of weights and targets"
         )
-    order = np.random.default_rng(_seed(key)).permutation(count)
-    parts = np.sort(order[held:]), np.sort(order[:held])
-    train, valid = (jax.tree.map(lambda x, i=rows: x[i], examples) for rows in parts)
-    return train, valid
+    rng = np.random.default_rng(_seed(key))
+    kept, others = [], []
+    for part, number in zip(train, held, strict=True):
+        order = rng.permutation(part.num_networks)
+        for found, rows in ((kept, order[number:]), (others, order[:number])):
+            if len(rows):
+                rows = np.sort(rows)
+                some = jax.tree.map(lambda x, i=rows: x[i], part.examples)
+                found.append(part._replace(examples=some))
+    return kept, others
 
 
-def _out_size(model: Any, features: PyTree) -> int:
+def _out_size(model: Any, networks: Networks) -> int:
+    features, space = networks
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], "float32"), features)
-    out = eqx.filter_eval_shape(model, one)
+    out = eqx.filter_eval_shape(lambda m, x: (m if space is None else m.on(space))(x), model, one)
     if not isinstance(out, jax.ShapeDtypeStruct) or len(out.shape) != 1:
         raise ValueError(
             f"the model returns {jax.tree.structure(out)} rather than a vector; fit models such "
@@ -381,31 +484,64 @@ def _out_size(model: Any, features: PyTree) -> int:
     return out.shape[0]
 
 
-def _constants(train: _Examples, loss: Loss, standardize: bool) -> dict[str, Any]:
-    """Mean and deviation of every leaf's channels and of the targets, over the training set."""
-
-    def moments(x: Any) -> tuple[Array, Array]:
-        rows = np.asarray(x, np.float64).reshape(-1, x.shape[-1])
-        std = rows.std(axis=0)
-        scale = np.where(std > 0, std, 1.0)  # a leaf that never varies
-        return jnp.asarray(rows.mean(axis=0), jnp.float32), jnp.asarray(scale, jnp.float32)
-
+def _constants(train: list[_Part], loss: Loss, standardize: bool) -> dict[str, Any]:
+    """Mean and deviation of weights, by leaf or by group, and of targets, over the training set."""
     found: dict[str, Any] = {}
-    if standardize:
-        leaves = [moments(leaf) for leaf in jax.tree.leaves(train.features)]
+    if standardize and train[0].space is None:
+        leaves = [_moments([x]) for x in jax.tree.leaves(train[0].examples.features)]
         found["shift"], found["scale"] = zip(*leaves, strict=True)
+    elif standardize:
+        members: list[list] = [[] for _ in GROUPS]
+        for part in train:
+            assert part.space is not None
+            leaves = jax.tree.leaves(part.examples.features)
+            described = zip(groups_of(part.space), leaves, fan_in_roots(part.space), strict=True)
+            for group, leaf, root in described:
+                members[group].append(np.asarray(leaf) * root)
+        channels = jax.tree.leaves(train[0].examples.features)[0].shape[-1]
+        constant = [np.zeros((1, channels))]
+        found["shift"], found["scale"] = zip(
+            *(_moments(x or constant) for x in members), strict=True
+        )
     if loss == "mse":
-        found["out_shift"], found["out_scale"] = moments(train.targets)
+        targets = np.concatenate([part.examples.targets for part in train])
+        found["out_shift"], found["out_scale"] = _moments([targets])
     return found
 
 
+def _moments(arrays: Sequence[Any]) -> tuple[Array, Array]:
+    """Mean and deviation of channels, where each array counts as its first axis is long."""
+    rows = [np.asarray(x, np.float64).reshape(-1, x.shape[-1]) for x in arrays]
+    share = np.array([len(x) for x in arrays], np.float64)
+    share = (share / share.sum())[:, None]
+    mean = np.sum(share * [x.mean(axis=0) for x in rows], axis=0)
+    variance = np.sum(share * [np.mean((x - mean) ** 2, axis=0) for x in rows], axis=0)
+    scale = np.where(variance > 0, np.sqrt(variance), 1.0)  # a leaf that never varies
+    return jnp.asarray(mean, jnp.float32), jnp.asarray(scale, jnp.float32)
+
+
 def _order(
-    keys: Keys, epoch: int, steps: int, size: int, count: int
+    keys: Keys, numbers: list[int], steps: int, size: int, count: int
 ) -> Int[np.ndarray, "{steps} models {size}"]:
     """The examples of every batch of an epoch, in each model's own random order."""
-    orders = [np.random.default_rng([_seed(key), epoch]).permutation(count) for key in keys]
+    orders = [np.random.default_rng([_seed(key), *numbers]).permutation(count) for key in keys]
     batches = np.stack(orders)[:, : steps * size].reshape(len(orders), steps, size)
     return np.ascontiguousarray(batches.swapaxes(0, 1), np.int32)
+
+
+def _schedule(
+    key: PRNGKeyArray, epoch: int, steps: Sequence[int]
+) -> Iterator[tuple[int, int, int]]:
+    """The order of an epoch's batches: a space, and which of its batches come next."""
+    sequence = np.repeat(np.arange(len(steps)), steps)
+    if len(steps) > 1:
+        sequence = np.random.default_rng([_seed(key), epoch]).permutation(sequence)
+    done = [0] * len(steps)
+    for index, run in groupby(sequence.tolist()):
+        end = done[index] + len(list(run))
+        for first in range(done[index], end, _STEPS_PER_CALL):
+            yield index, first, min(first + _STEPS_PER_CALL, end)
+        done[index] = end
 
 
 @eqx.filter_jit
@@ -418,11 +554,12 @@ def _advance(
     order: Int[Array, "steps models batch"],
     span: Int[Array, "2"],
     keys: Keys | None,
+    where: Where,
 ) -> tuple[Any, Any, Float[Array, " models"]]:
     """Train on the batches from one step to another; the loss is summed over them."""
 
     def loss(model: Any, batch: _Examples, key: PRNGKeyArray | None) -> Array:
-        apply = join_model(model, static).standardized
+        apply = join_model(model, static, where[0]).standardized
         if key is None:
             outputs = jax.vmap(apply)(batch.features)
         else:
@@ -459,9 +596,11 @@ def _pick(models: Any, index: int) -> Any:
     return jax.tree.map(lambda x: x[index], models)
 
 
-def _in_units(targets: np.ndarray, fitted: Fitted) -> np.ndarray:
-    """Standardized targets."""
-    return (targets - np.asarray(fitted.out_shift)) / np.asarray(fitted.out_scale)
+def _in_units(part: _Part, fitted: Fitted) -> _Part:
+    """Examples with standardized targets."""
+    targets = part.examples.targets - np.asarray(fitted.out_shift)
+    targets = targets / np.asarray(fitted.out_scale)
+    return part._replace(examples=part.examples._replace(targets=targets))
 
 
 @jax.jit

@@ -1,7 +1,11 @@
 """Models with the constants of their training data, and reading many networks at once."""
 
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, Literal
+from math import prod, sqrt
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -9,10 +13,30 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from ..nn._pool import groups_of
 from ..spec import SpecError, WeightSpace
 from ._scores import accuracy, kendall_tau, r_squared
 
 Loss = Literal["mse", "bce", "cross-entropy"]
+Where = tuple[WeightSpace | None, Any]
+"""A weight space and its roles, which no comparison of spaces includes."""
+
+
+class Networks(NamedTuple):
+    """Features of many networks of one weight space; None stands for the model's own."""
+
+    features: PyTree
+    space: WeightSpace | None
+
+    @property
+    def num_networks(self) -> int:
+        """How many networks there are."""
+        return len(jax.tree.leaves(self.features)[0])
+
+    @property
+    def where(self) -> Where:
+        """The space as an argument of compiled functions."""
+        return self.space, self.space and tuple(self.space.roles.items())
 
 
 class Fitted(eqx.Module):
@@ -22,10 +46,14 @@ class Fitted(eqx.Module):
     features, and returns predictions in the units of the targets, or logits if it was fitted with
     a cross-entropy. `predict` and `score` take many networks.
 
+    A model for any network that was fitted on several weight spaces has no space of its own.
+    `on` gives it one, and `predict` and `score` take several. Its constants belong to the groups
+    of leaves that `unf.nn.RolePool` tells apart, and to weights times √fan-in.
+
     Attributes:
         model: the model inside.
-        shift: what is subtracted from each leaf's channels, or None.
-        scale: what each leaf's channels are divided by, or None.
+        shift: what is subtracted from the channels of each leaf or group, or None.
+        scale: what the channels of each leaf or group are divided by, or None.
         out_shift: the mean of the targets, or None.
         out_scale: their standard deviation, or None.
         loss: what the model was fitted with.
@@ -39,9 +67,9 @@ class Fitted(eqx.Module):
     loss: Loss = eqx.field(static=True, default="mse")
 
     @property
-    def space(self) -> Any:
-        """The weight space of the input."""
-        return self.model.space
+    def space(self) -> WeightSpace | None:
+        """The weight space of the input; None for a model that fits any, before `on`."""
+        return getattr(self.model, "space", None)
 
     def __call__(self, x: PyTree, **options: Any) -> Float[Array, " out_size"]:
         """Apply to one network's features, with the model's own options."""
@@ -59,39 +87,121 @@ class Fitted(eqx.Module):
         return self.model(x, **options)
 
     def on(self, space: WeightSpace) -> "Fitted":
-        """The model with the same parameters and constants on a weight space of other sizes."""
-        return replace(self, model=self.model.on(space))
+        """The model with the same parameters and constants on another weight space."""
+        if self.space is not None or self.shift is None or self.scale is None:
+            return replace(self, model=self.model.on(space))
+        groups, roots = groups_of(space), fan_in_roots(space)
+        return replace(
+            self,
+            model=self.model.on(space),
+            shift=tuple(self.shift[g] / r for g, r in zip(groups, roots, strict=True)),
+            scale=tuple(self.scale[g] / r for g, r in zip(groups, roots, strict=True)),
+        )
 
-    def predict(self, weights: PyTree, *, batch_size: int = 32) -> Float[np.ndarray, "n *out_size"]:
+    def predict(
+        self,
+        weights: PyTree,
+        *,
+        spaces: Sequence[WeightSpace] | None = None,
+        batch_size: int = 32,
+    ) -> Any:
         """Predictions for many networks: values, probabilities, or a row of them for each class.
 
         Args:
-            weights: weights or features, with leaves stacked along a leading axis.
+            weights: weights or features, with leaves stacked along a leading axis; with `spaces`,
+                a list of them.
+            spaces: the weight space of each entry of `weights`, for a model that fits any.
             batch_size: how many networks are read at once.
-        """
-        return _link(self._read(check_features(self, weights)[0], batch_size), self.loss)
 
-    def score(self, weights: PyTree, targets: Any, *, batch_size: int = 32) -> dict[str, float]:
-        """How well many networks' targets are predicted.
+        Returns:
+            An array with an entry or a row for each network; with `spaces`, a list of arrays.
+        """
+        groups = check_networks(self.space, weights, spaces)
+        found = [each[0] for each in predict_together([self], groups, batch_size)]
+        return found[0] if spaces is None else found
+
+    def score(
+        self,
+        weights: PyTree,
+        targets: Any,
+        *,
+        spaces: Sequence[WeightSpace] | None = None,
+        batch_size: int = 32,
+    ) -> dict[str, float]:
+        """How well many networks' targets are predicted; with `spaces`, those of all together.
 
         Returns:
             Kendall's τ as "tau" and R² as "r2", for vectors the mean over their entries; the
             "accuracy" if the targets are classes, or 0 and 1 with the loss "bce".
         """
-        features, count = check_features(self, weights)
-        outputs = self._read(features, batch_size)
-        true = check_targets(targets, self.loss, count, outputs.shape[-1])
-        return scores_of(outputs, true, self.loss)
-
-    def _read(self, features: PyTree, batch_size: int) -> Float[np.ndarray, "n out_size"]:
-        """The outputs for many networks."""
-        outputs = outputs_of(*split_models([self.model], self), features, batch_size)[0]
-        if self.out_scale is None or self.out_shift is None:
-            return outputs
-        return outputs * np.asarray(self.out_scale) + np.asarray(self.out_shift)
+        groups = check_networks(self.space, weights, spaces)
+        outputs = [each[0] for each in _read([self], groups, batch_size)]
+        given = [targets] if spaces is None else list(targets)
+        true = [
+            check_targets(each, self.loss, group.num_networks, outputs[0].shape[-1])
+            for each, group in zip(given, groups, strict=True)
+        ]
+        return scores_of(np.concatenate(outputs), np.concatenate(true), self.loss)
 
 
-def check_features(model: Any, weights: PyTree) -> tuple[PyTree, int]:
+def predict_together(
+    models: Sequence[Fitted], groups: Sequence[Networks], batch_size: int = 32
+) -> list[np.ndarray]:
+    """What each of several models that were fitted together predicts for networks of each space."""
+    loss = models[0].loss
+    return [
+        np.stack([_link(outputs, loss) for outputs in each])
+        for each in _read(models, groups, batch_size)
+    ]
+
+
+def _read(
+    models: Sequence[Fitted], groups: Sequence[Networks], batch_size: int
+) -> list[Float[np.ndarray, "models n out_size"]]:
+    """The outputs of models with the same constants for the networks of each space."""
+    first = models[0]
+    found = outputs_of(*split_models([each.model for each in models], first), groups, batch_size)
+    if first.out_scale is None or first.out_shift is None:
+        return found
+    scale, shift = np.asarray(first.out_scale), np.asarray(first.out_shift)
+    return [outputs * scale + shift for outputs in found]
+
+
+def fan_in_roots(space: WeightSpace) -> list[float]:
+    """√fan-in of each leaf: the root of how many activations an entry of the output sums."""
+    sizes = [
+        [n for n, role in zip(leaf.shape, space.roles[leaf.path], strict=True) if role in _SUMMED]
+        for leaf in space.leaves
+    ]
+    return [sqrt(prod(each)) for each in sizes]
+
+
+_SUMMED = ("in", "window")
+
+
+def check_networks(
+    space: WeightSpace | None, weights: Any, spaces: Sequence[WeightSpace] | None
+) -> list[Networks]:
+    """Features by weight space: the model's own `space`, or one of `spaces` for each entry."""
+    if spaces is None:
+        return [Networks(check_features(space, weights)[0], None)]
+    if space is not None:
+        raise SpecError(
+            "a model with a weight space of its own, and spaces=",
+            expected="a model that fits any network, such as unf.models.InvariantTied",
+            remedy="leave out spaces=",
+        )
+    if isinstance(weights, dict) or len(weights) != len(spaces) or not len(spaces):
+        raise SpecError(
+            "weights do not belong to spaces",
+            expected=f"a list with a pytree for each of {len(spaces)} weight spaces",
+            got=f"a {type(weights).__name__} of {len(weights)}",
+        )
+    pairs = zip(weights, spaces, strict=True)
+    return [Networks(check_features(each, tree)[0], each) for tree, each in pairs]
+
+
+def check_features(space: WeightSpace | None, weights: PyTree) -> tuple[PyTree, int]:
     """Features with a leading axis of networks, and how many there are."""
     leaves = jax.tree.leaves(weights)
     if not leaves or min(np.ndim(leaf) for leaf in leaves) == 0:
@@ -101,7 +211,6 @@ def check_features(model: Any, weights: PyTree) -> tuple[PyTree, int]:
             remedy="stack them, e.g. jax.tree.map(lambda *leaves: jnp.stack(leaves), *networks)",
         )
     count = len(leaves[0])
-    space = getattr(model, "space", None)
     if space is None:
         return weights, count
     channels = np.ndim(leaves[0]) == len(space.leaves[0].shape) + 2
@@ -111,7 +220,7 @@ def check_features(model: Any, weights: PyTree) -> tuple[PyTree, int]:
         if len(leaf) != count:
             message = "leaves have different numbers of networks"
             raise SpecError(message, path=spec.path, expected=count, got=len(leaf))
-        finite = np.isfinite(np.asarray(leaf, np.float32).reshape(count, -1)).all(axis=1)
+        finite = np.isfinite(np.asarray(leaf, np.float32)).all(axis=tuple(range(1, leaf.ndim)))
         if not finite.all():
             raise SpecError(
                 f"weights that are not finite, in {np.sum(~finite)} networks",
@@ -156,21 +265,36 @@ def check_targets(targets: Any, loss: Loss, count: int, out_size: int) -> np.nda
 
 
 def outputs_of(
-    models: Any, static: Fitted, features: PyTree, batch_size: int
+    models: Any, static: Fitted, groups: Sequence[Networks], batch_size: int
+) -> list[Float[np.ndarray, "models n out_size"]]:
+    """Standardized outputs of several models for the networks of each space, in this process."""
+    if len(groups) == 1:
+        return [_outputs(models, static, groups[0], batch_size)]
+    return in_threads(lambda group: _outputs(models, static, group, batch_size), groups)
+
+
+def in_threads(function: Any, inputs: Sequence[Any]) -> list[Any]:
+    """Map a function that compiles, which XLA does outside Python's lock."""
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        return list(threads.map(function, inputs))
+
+
+def _outputs(
+    models: Any, static: Fitted, networks: Networks, batch_size: int
 ) -> Float[np.ndarray, "models n out_size"]:
-    """Standardized outputs of each of several models, in this process alone."""
-    size = len(jax.tree.leaves(features)[0])
+    features, size = networks.features, networks.num_networks
     parts = []
     for first in range(0, size, batch_size):
         rows = np.minimum(np.arange(first, first + batch_size), size - 1)  # one size, one program
-        parts.append(_call(models, static, jax.tree.map(lambda x, i=rows: x[i], features)))
+        some = jax.tree.map(lambda x, i=rows: x[i], features)
+        parts.append(_call(models, static, some, networks.where))
     return np.concatenate([np.asarray(part, np.float64) for part in parts], axis=1)[:, :size]
 
 
 @eqx.filter_jit
-def _call(models: Any, static: Fitted, features: PyTree) -> Array:
+def _call(models: Any, static: Fitted, features: PyTree, where: Where) -> Array:
     def apply(model: Any) -> Array:
-        return jax.vmap(join_model(model, static).standardized)(features)
+        return jax.vmap(join_model(model, static, where[0]).standardized)(features)
 
     return jax.vmap(apply)(models)
 
@@ -206,9 +330,10 @@ def split_models(models: list[Any], fitted: Fitted) -> tuple[Any, Fitted]:
     return params, replace(fitted, model=parts[0][1])
 
 
-def join_model(params: Any, static: Fitted) -> Fitted:
-    """One model again."""
-    return replace(static, model=eqx.combine(params, static.model))
+def join_model(params: Any, static: Fitted, space: WeightSpace | None = None) -> Fitted:
+    """One model again, on a weight space if there is one."""
+    joined = replace(static, model=eqx.combine(params, static.model))
+    return joined if space is None else joined.on(space)
 
 
 def _affine(x: Array, shift: Array, scale: Array) -> Array:

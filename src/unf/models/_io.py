@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from .._persistence import FORMAT, Arrays, read_tree, write_arrays
 from ..nn import TiedLinear
+from ..nn._pool import GROUPS
 from ..spec import WeightSpace
 from ..spec._tree import without_roles
 from ._fitted import Fitted, Loss
@@ -137,13 +138,14 @@ def _is_tied(x: Any) -> bool:
 
 
 def _build_fitted(model: Any, description: dict[str, Any]) -> Fitted:
-    """A model with constants for each leaf's channels and each output."""
+    """A model with constants for the channels of each leaf or group and for each output."""
     loss, names = description["fitted"]["loss"], description["fitted"]["constants"]
     if loss not in get_args(Loss):
         raise ValueError(f"unknown loss {loss!r}")
     channels, outputs = (description["config"][name] for name in ("in_channels", "out_size"))
     shapes: dict[str, Any] = {"out_shift": jnp.zeros(outputs), "out_scale": jnp.zeros(outputs)}
-    leaves = tuple(jnp.zeros(channels) for _ in model.space.leaves)
+    of = GROUPS if model.space is None else model.space.leaves
+    leaves = tuple(jnp.zeros(channels) for _ in of)
     shapes |= {"shift": leaves, "scale": leaves}
     return Fitted(model, **{name: shapes[name] for name in names}, loss=loss)
 

@@ -89,7 +89,7 @@ class RolePool(eqx.Module):
 
     def out_size(self, channels: int) -> int:
         """The length of the result for inputs with that many channels."""
-        return len(_GROUPS) * (1 + channels * len(self.statistics))
+        return len(GROUPS) * (1 + channels * len(self.statistics))
 
     def on(self, space: WeightSpace) -> "RolePool":
         """The same layer on one weight space."""
@@ -101,11 +101,11 @@ class RolePool(eqx.Module):
         space = self.space if space is None else space
         if space is None:
             raise SpecError("pooling by role needs the weight space", remedy="call pool(x, space)")
-        members: dict[tuple[str, str], list[Array]] = {group: [] for group in _GROUPS}
+        members: dict[tuple[str, str], list[Array]] = {group: [] for group in GROUPS}
         leaves = space.flatten(x, channels=True)
-        for group, leaf in zip(_groups_of(space), leaves, strict=True):
-            members[group].append(_pool(leaf, self.statistics))
-        size, dtype = self.out_size(leaves[0].shape[-1]) // len(_GROUPS), jnp.result_type(*leaves)
+        for group, leaf in zip(groups_of(space), leaves, strict=True):
+            members[GROUPS[group]].append(_pool(leaf, self.statistics))
+        size, dtype = self.out_size(leaves[0].shape[-1]) // len(GROUPS), jnp.result_type(*leaves)
         return jnp.concatenate(
             [
                 jnp.concatenate([jnp.ones(1, dtype), jnp.mean(jnp.stack(found), axis=0)])
@@ -117,15 +117,15 @@ class RolePool(eqx.Module):
 
 
 _KINDS = {"window": "filter", "index": "lookup", "in": "matrix", "out": "matrix", "scale": "scale"}
-_GROUPS = tuple(
+GROUPS = tuple(
     (kind, place)
     for kind in ("filter", "lookup", "matrix", "scale", "shift")
     for place in ("first", "between", "last")
 )
 
 
-def _groups_of(space: WeightSpace) -> list[tuple[str, str]]:
-    """The group of each leaf: its kind, and whether it reads the input or writes the output."""
+def groups_of(space: WeightSpace) -> list[int]:
+    """The group of each leaf in `GROUPS`: its kind, and if it reads inputs or writes outputs."""
     groups = []
     for leaf, layout in zip(space.leaves, space.layouts, strict=True):
         roles = space.roles[leaf.path]
@@ -135,7 +135,7 @@ def _groups_of(space: WeightSpace) -> list[tuple[str, str]]:
         place = "last" if fixed & {"out", "scale", "shift"} else "between"
         place = "first" if place == "between" and fixed & {"in", "index"} else place
         kind = next((kind for role, kind in _KINDS.items() if role in roles), "shift")
-        groups.append((kind, place))
+        groups.append(GROUPS.index((kind, place)))
     return groups
 
 

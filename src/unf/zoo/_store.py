@@ -302,6 +302,8 @@ def read_attributes(path: str | os.PathLike) -> dict[str, Any]:
     """
     file = Path(path) / "zarr.json"
     if not file.is_file():
+        if (file.parent / "mixed.json").is_file():
+            raise ZooError(f"{path}: a mixed zoo; open it with unf.zoo.MixedZoo")
         raise ZooError(f"{path}: no zoo here; expected a folder with a file zarr.json")
     try:
         return dict(json.loads(file.read_text())["attributes"])

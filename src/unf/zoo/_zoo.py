@@ -226,7 +226,7 @@ class Zoo:
             ZooError: if a chunk is missing, truncated or altered, or weights are not finite
                 although the model is marked as trained.
         """
-        rows = self.trained if rows is None else self._numbers(rows)
+        rows = self.trained if rows is None else check_rows(rows, self.models, self._where)
         names = [array_name(leaf.path) for leaf in self.space.leaves]
         leaves = [self._rows(name, rows) for name in names]
         trained = self.status[rows] == Status.TRAINED
@@ -255,27 +255,7 @@ class Zoo:
             ZooError: if there are too few models.
         """
         models = np.flatnonzero(self.status != Status.MISSING) if diverged else self.trained
-        if sizes is None:
-            tenth = len(models) // 10
-            sizes = (len(models) - 2 * tenth, tenth, tenth)
-        if len(sizes) != 3 or min(sizes) < 2 or sum(sizes) > len(models):
-            raise ZooError(
-                f"{self._where}: {len(models)} usable models cannot be divided into {sizes} for "
-                "training, validation and test; use more models or choose smaller sizes="
-            )
-        order = np.random.default_rng(seed).permutation(models)
-        return Split(*(order[a:b] for a, b in pairwise(np.cumsum([0, *sizes]))))
-
-    def _numbers(self, rows: Any) -> Int[np.ndarray, " rows"]:
-        rows = np.asarray(rows)
-        if rows.dtype == bool and rows.shape == (self.models,):
-            return np.flatnonzero(rows)
-        if rows.ndim != 1 or rows.dtype == bool or np.any((rows < 0) | (rows >= self.models)):
-            raise ZooError(
-                f"{self._where}: rows are numbers of models from 0 to {self.models - 1}, or a "
-                f"truth value for each model; got {rows.dtype}{list(rows.shape)}"
-            )
-        return rows.astype(int)
+        return divide(models, sizes, seed, self._where)
 
     def damage(self) -> list[tuple[int, str]]:
         """The damaged files of finished models: the chunk of each, and what is wrong."""
@@ -290,11 +270,6 @@ class Zoo:
 
     def summary(self) -> dict[str, Any]:
         """What is in the zoo, as plain numbers."""
-        levels = _LEVELS if len(self.trained) else ()
-        quantiles = {
-            name: {str(x): float(np.quantile(values[self.trained, 0], x)) for x in levels}
-            for name, values in self.scores.items()
-        }
         return {
             "path": None if self.path is None else str(self.path),
             **self.origin,
@@ -303,7 +278,7 @@ class Zoo:
             "weights_each": self.space.num_weights,
             "tensors": len(self.space.leaves),
             "settings": list(self._settings),
-            "quantiles": quantiles,
+            "quantiles": quantiles_of(self),
         }
 
     def describe(self) -> str:
@@ -400,6 +375,44 @@ def _given_columns(attributes: Mapping[str, Any]) -> tuple[Columns, Columns]:
         for name, each in words.items()
     }
     return scores, settings
+
+
+def divide(
+    models: Int[np.ndarray, " models"], sizes: tuple[int, ...] | None, seed: int, where: str
+) -> Split:
+    """Divide models at random, see `Zoo.split`."""
+    if sizes is None:
+        tenth = len(models) // 10
+        sizes = (len(models) - 2 * tenth, tenth, tenth)
+    if len(sizes) != 3 or min(sizes) < 2 or sum(sizes) > len(models):
+        raise ZooError(
+            f"{where}: {len(models)} usable models cannot be divided into {sizes} for "
+            "training, validation and test; use more models or choose smaller sizes="
+        )
+    order = np.random.default_rng(seed).permutation(models)
+    return Split(*(order[a:b] for a, b in pairwise(np.cumsum([0, *sizes]))))
+
+
+def check_rows(rows: Any, models: int, where: str) -> Int[np.ndarray, " rows"]:
+    """Numbers of models, which may be given as a truth value for each."""
+    rows = np.asarray(rows)
+    if rows.dtype == bool and rows.shape == (models,):
+        return np.flatnonzero(rows)
+    if rows.ndim != 1 or rows.dtype == bool or np.any((rows < 0) | (rows >= models)):
+        raise ZooError(
+            f"{where}: rows are numbers of models from 0 to {models - 1}, or a truth value for "
+            f"each model; got {rows.dtype}{list(rows.shape)}"
+        )
+    return rows.astype(int)
+
+
+def quantiles_of(zoo: Any) -> dict[str, dict[str, float]]:
+    """Quantiles of each score over the trained models, by the first measurement."""
+    levels = _LEVELS if len(zoo.trained) else ()
+    return {
+        name: {str(x): float(np.quantile(values[zoo.trained, 0], x)) for x in levels}
+        for name, values in zoo.scores.items()
+    }
 
 
 def stored_arrays(space: WeightSpace, columns: Iterable[Column]) -> dict[str, Form]:

@@ -14,6 +14,8 @@ import pytest
 
 from tests.lab.zoos.tiny import CHUNK, MODELS
 from unf.lab.cli import main
+from unf.lab.cli._main import understand
+from unf.lab.predict._methods import defaults_of
 from unf.zoo import Zoo
 
 BUILD = [
@@ -118,3 +120,27 @@ def test_stopped_and_resumed(how, tmp_path):
     files = [f.relative_to(whole) for f in whole.rglob("*") if f.is_file()]
     for file in sorted(f for f in files if f.name != "config.toml"):  # it has the folder
         assert (path / file).read_bytes() == (whole / file).read_bytes(), file
+
+
+@pytest.mark.nightly
+def test_a_mixed_zoo_from_build_to_report(tmp_path, capsys):
+    folder = tmp_path / "mixed"
+    build = ["zoo", "build", "mixed", "--datasets", "digits", "--architectures", "2"]
+    build += ["--held-out", "1", "--depths", "2", "--widths", "2", "--new-depths", "3"]
+    build += ["--new-widths", "3", "--steps", "2", "--batch-size", "4", "--models", "6"]
+    assert main([*build, "--out", str(folder), "--quiet"]) == 0
+    assert "3 architectures with " in capsys.readouterr().out
+    assert main([*build, "--out", str(folder), "--quiet"]) == 1
+    assert "there is a zoo already; continue it with --resume" in capsys.readouterr().err
+    assert main(["zoo", "info", str(folder), "--check", "--csv", str(tmp_path / "zoo.csv")]) == 0
+    assert "0 damaged chunks" in capsys.readouterr().out
+    rows = list(csv.DictReader((tmp_path / "zoo.csv").read_text().splitlines()))
+    assert len(rows) == 6 and len({row["architecture"] for row in rows}) == 3
+    assert main(["zoo", "plot", str(folder)]) == 0
+    assert main(["report", str(folder)]) == 0
+    assert "6 of 6 networks are trained" in (folder / "report.html").read_text()
+    options = understand("predict train", ["--zoo", str(folder), "--method", "tied"])
+    assert options.training == defaults_of("tied", mixed=True)
+    capsys.readouterr()
+    assert main(["predict", "train", "--zoo", str(folder), "--method", "unf"]) == 1
+    assert "'unf' reads networks of one architecture" in capsys.readouterr().err

@@ -9,7 +9,7 @@ import pytest
 
 import unf
 from unf.lab.tasks._moons import TwoMoons
-from unf.lab.zoos import Recipe, SmallCNNZoo, TinyRNN, TwoMoonsZoo
+from unf.lab.zoos import ClassifierZoo, Recipe, SmallCNNZoo, TinyRNN, TwoMoonsZoo
 from unf.lab.zoos._recipe import RECIPES
 from unf.lab.zoos._train import train_chunk
 from unf.zoo import ZooError
@@ -18,6 +18,7 @@ TINY = {
     "tiny-rnn": TinyRNN(hidden=3, digits=1, steps=3, problems=20, dtype="float32"),
     "small-cnn": SmallCNNZoo(channels=2, steps=3),
     "two-moons": TwoMoonsZoo(width=3, steps=3),
+    "classifier": ClassifierZoo(dataset="digits", width=3, steps=3, min_steps=3),
 }
 
 

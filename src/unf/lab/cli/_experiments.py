@@ -11,7 +11,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from ..._progress import say
-from .. import demo, figure2, generalize, report, table1, table2
+from .. import demo, figure2, generalize, mixed, report, table1, table2
 from ._command import Command, CommandError, Data, File, Folder, Job, print_json
 
 
@@ -173,6 +173,39 @@ class Generalize(Job):
             show_progress=not self.quiet,
         )
         print(result.to_json() if self.json else f"{result}\n\neverything is in {self.results}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixed(Job):
+    """Predict accuracy in a zoo of many architectures, also of architectures never seen.
+
+    Examples:
+        unf reproduce mixed --small        (two CPU cores, minutes)
+        unf reproduce mixed --data DIR     (10,000 networks of 76 architectures; for a GPU)
+    """
+
+    small: bool = False  # A small version, for CPUs.
+    out: Folder = None  # For results; out/mixed by default.
+    seed: int = 0  # Seed of the zoo.
+    seeds: int | None = None  # Predictors of each method; 3 by default, 2 with --small.
+    data: Data = None  # Folder with datasets; the variable UNF_DATA by default.
+
+    @property
+    def results(self) -> Path:
+        """The folder of the zoo and the predictors."""
+        return self.out or Path("out") / ("mixed-small" if self.small else "mixed")
+
+    def run(self) -> None:
+        """Build the zoo, train what has no result yet, print the tables."""
+        result = mixed.run(
+            mixed.SMALL if self.small else mixed.FULL,
+            self.results,
+            seed=self.seed,
+            seeds=self.seeds,
+            folder=self.data and str(self.data),
+            show_progress=not self.quiet,
+        )
+        print((self.results / "mixed-table.json").read_text() if self.json else result)
 
 
 def _steps(text: str, tasks: tuple[str, ...]) -> dict[str, int]:

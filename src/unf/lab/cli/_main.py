@@ -15,6 +15,7 @@ import tyro
 from ..._devices import is_first
 from ..._progress import say
 from ..._version import __version__
+from ..zoos import MixedRecipe
 from ..zoos._recipe import RECIPES
 from . import _experiments, _installation, _lopt, _network, _zoos
 from ._command import (
@@ -36,6 +37,7 @@ COMMANDS: dict[str, Any] = {
     "data prepare": _installation.Prepare,
     "data info": _installation.DataInfo,
     **{f"zoo build {name}": _zoos.Build[kind] for name, kind in RECIPES.items()},
+    "zoo build mixed": _zoos.Build[MixedRecipe],
     "zoo import": _zoos.Import,
     "zoo info": _zoos.Info,
     "zoo plot": _zoos.Plot,
@@ -47,6 +49,7 @@ COMMANDS: dict[str, Any] = {
     "reproduce table2": _experiments.Table2,
     "reproduce figure2": _experiments.Figure2,
     "reproduce generalize": _experiments.Generalize,
+    "reproduce mixed": _experiments.Mixed,
     "report": _experiments.Report,
     "doctor": _installation.Doctor,
 }
@@ -69,7 +72,7 @@ A recipe of your own, a subclass of unf.lab.zoos.Recipe, is named by its module 
 unf zoo build my_module:MyRecipe --help""",
     "predict": "Predict how well networks work from their weights.",
     "lopt": "Meta-train and evaluate learned optimizers.",
-    "reproduce": "Run the paper's experiments, and compare optimizers on unseen networks.",
+    "reproduce": "Run the paper's experiments, and others on networks never seen.",
 }
 
 

@@ -16,10 +16,12 @@ from tyro.conf import Positional, arg
 from ..._devices import is_first
 from ..._progress import say
 from ...spec import WeightSpace
-from ...zoo import Status, Zoo
+from ...zoo import MixedZoo, Status, Zoo, open_zoo
+from ...zoo._mixed import INDEX
 from ...zoo._zoo import check_free
 from .. import plots, predict
-from ..zoos import Recipe, build
+from ..predict._methods import defaults_of
+from ..zoos import MixedRecipe, Recipe, build, build_mixed
 from ..zoos._files import read_zoo
 from ._command import (
     Command,
@@ -35,7 +37,7 @@ from ._command import (
 from ._network import load_example, load_name
 from ._processes import Processes
 
-R = TypeVar("R", bound=Recipe)
+R = TypeVar("R", bound=Recipe | MixedRecipe)
 ZooFolder = Annotated[Path, arg(metavar="ZOO")]
 
 
@@ -52,6 +54,10 @@ class Build(Job, Generic[R]):
         unf zoo build tiny-rnn --out out/tiny-rnn --resume
         unf zoo build small-cnn --models 64 --out out/small-cnn
         unf zoo build two-moons --models 500 --out out/two-moons
+        unf zoo build classifier --dataset digits --kind cnn --models 64 --out out/classifier
+        unf zoo build mixed --data-folder DIR --out out/mixed          (a GPU, minutes)
+        unf zoo build mixed --datasets digits --models 80 --architectures 6 --held-out 2 \
+            --widths 4,8 --new-widths 6 --steps 100 --out out/mixed    (two CPU cores, minutes)
     """
 
     recipe: R
@@ -70,7 +76,7 @@ class Build(Job, Generic[R]):
 
     def settled(self) -> "Build[R]":
         """With the chunk size and the dtype of the zoo."""
-        if not (self.out / "zarr.json").exists():
+        if isinstance(self.recipe, MixedRecipe) or not (self.out / "zarr.json").exists():
             return self
         zoo = Zoo(self.out)
         recipe = self.recipe.resolved(like=zoo.config)
@@ -78,15 +84,13 @@ class Build(Job, Generic[R]):
 
     def run(self) -> None:
         """Build the zoo and describe it."""
-        options = {name: getattr(self, name) for name in ("models", "seed", "chunk")}
-        zoo = build(
-            self.recipe,
-            self.out,
-            **options,
-            resume=self.resume,
-            repair=self.repair,
-            show_progress=not self.quiet,
-        )
+        names = ("models", "seed", "chunk", "resume", "repair")
+        options = {name: getattr(self, name) for name in names}
+        options["show_progress"] = not self.quiet
+        if isinstance(self.recipe, MixedRecipe):
+            zoo: Zoo | MixedZoo = build_mixed(self.recipe, self.out, **options)
+        else:
+            zoo = build(self.recipe, self.out, **options)
         print_json(zoo.summary()) if self.json else print(zoo.describe())
 
 
@@ -177,7 +181,7 @@ class Info(Command):
 
     def run(self) -> int:
         """Print the description; returns 1 if something is damaged."""
-        zoo = Zoo(self.zoo)
+        zoo = open_zoo(self.zoo)
         damage = [why for _, why in zoo.damage()] if self.check else []
         if self.json:
             print_json(zoo.summary() | ({"damage": damage} if self.check else {}))
@@ -191,9 +195,10 @@ class Info(Command):
         return int(bool(damage))
 
 
-def _as_csv(zoo: Zoo) -> str:
+def _as_csv(zoo: Zoo | MixedZoo) -> str:
     """Scores and settings of every finished network; NAME_again is measured again."""
-    columns: dict[str, np.ndarray] = {}
+    mixed = isinstance(zoo, MixedZoo)
+    columns: dict[str, np.ndarray] = {"architecture": zoo.architecture} if mixed else {}
     for name, score in zoo.scores.items():
         columns |= {name + "_again" * i: column for i, column in enumerate(score.T)}
     columns |= zoo.settings
@@ -221,7 +226,7 @@ class Plot(Command):
     def run(self) -> None:
         """Draw, and print where the picture is."""
         path = self.out or self.zoo / "zoo.png"
-        plots.save(plots.zoo_overview(Zoo(self.zoo)), path)
+        plots.save(plots.zoo_overview(open_zoo(self.zoo)), path)
         print(path)
 
 
@@ -233,6 +238,7 @@ class Train(Job):
         unf predict train --zoo out/zoo --method unf --seeds 5 --out out/unf
         unf predict train --zoo out/zoo --method statnn
         unf predict train --zoo out/mine --method unf --score accuracy
+        unf predict train --zoo out/mixed --method tied
     """
 
     zoo: ZooFolder  # Networks whose score is to be predicted.
@@ -253,8 +259,11 @@ class Train(Job):
     @classmethod
     def presets(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """How the method is trained."""
-        method = predict.METHODS.get(given.get("method", ""))
-        return {"training": predict.Training(**method.defaults)} if method else {}
+        method, zoo = given.get("method", ""), given.get("zoo")
+        if method not in predict.METHODS:
+            return {}
+        mixed = isinstance(zoo, str | Path) and (Path(zoo) / INDEX).is_file()
+        return {"training": defaults_of(method, mixed)}
 
     @property
     def results(self) -> Path:
@@ -264,7 +273,7 @@ class Train(Job):
     def run(self) -> None:
         """Train, test and draw."""
         report = predict.train(
-            Zoo(self.zoo),
+            open_zoo(self.zoo),
             self.method,
             self.results,
             score=self.score,
@@ -304,7 +313,7 @@ class Apply(Command):
 
     def run(self) -> None:
         """Predict, and print or write a line for each network."""
-        zoo = Zoo(self.zoo)
+        zoo = open_zoo(self.zoo)
         found = predict.apply(self.checkpoint, zoo)
         lines = ["model,predicted,measured,split"]
         for row, predicted, measured, part in zip(*found, strict=True):

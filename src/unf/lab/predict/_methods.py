@@ -1,6 +1,6 @@
 """The predictors, and how they are trained."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -9,8 +9,18 @@ import numpy as np
 import optax
 from jaxtyping import PRNGKeyArray, PyTree
 
-from ...models import Fitted, Invariant, InvariantDeepSet, InvariantUNF, StatNN
+from ...models import (
+    Fitted,
+    Invariant,
+    InvariantDeepSet,
+    InvariantTied,
+    InvariantUNF,
+    StatNN,
+    TiedDeepSet,
+    TiedStatNN,
+)
 from ...models._fit import default_optimizer
+from ...models._fitted import Networks, check_networks, predict_together
 from ...spec import WeightSpace
 
 
@@ -55,35 +65,63 @@ class Method:
 
     Attributes:
         title: its name in tables.
-        make: makes one from a weight space and a key.
-        defaults: where its training differs from the paper's.
+        make: makes one from a weight space and a key; None if it belongs to no space.
+        make_tied: makes one for any network from the spaces to train on and a key, or None.
+        defaults: where its training on a zoo of one architecture differs from the paper's.
     """
 
     title: str
-    make: Callable[[WeightSpace, PRNGKeyArray], Invariant]
+    make: Callable[[WeightSpace, PRNGKeyArray], Invariant] | None
+    make_tied: Callable[[Sequence[WeightSpace], PRNGKeyArray], Invariant] | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
+_MORE: dict[str, Any] = {"statistics": ("mean", "std"), "raw_statistics": True}
+_LONGER = {"epochs": 12, "learning_rate": 3e-3, "schedule": "cosine", "clip": 1.0}
+MIXED = {"epochs": 30, "batch_size": 16, "schedule": "cosine", "clip": 1.0}
+"""How training on a mixed zoo differs from the paper's, with every method."""
+
+
 def _unf_plus(space: WeightSpace, key: PRNGKeyArray) -> Invariant:
-    more: dict[str, Any] = {"statistics": ("mean", "std"), "raw_statistics": True}
-    return InvariantUNF(space.relax(), 1, 1, key=key, products=16, **more)
+    return InvariantUNF(space.relax(), 1, 1, key=key, products=16, **_MORE)
+
+
+def _tied(spaces: Sequence[WeightSpace], key: PRNGKeyArray) -> Invariant:
+    return InvariantTied(1, 1, key=key, spaces=spaces, num_layers=2, **_MORE)
 
 
 METHODS: dict[str, Method] = {
-    "deepset": Method("Deep Set", lambda space, key: InvariantDeepSet(space, 1, 1, key=key)),
-    "statnn": Method("StatNN", lambda space, key: StatNN(space, 1, 1, key=key)),
+    "deepset": Method(
+        "Deep Set",
+        lambda space, key: InvariantDeepSet(space, 1, 1, key=key),
+        lambda spaces, key: TiedDeepSet(1, 1, key=key),
+    ),
+    "statnn": Method(
+        "StatNN",
+        lambda space, key: StatNN(space, 1, 1, key=key),
+        lambda spaces, key: TiedStatNN(1, 1, key=key),
+    ),
     "unf": Method(
         "UNF, as in the paper", lambda space, key: InvariantUNF(space.relax(), 1, 1, key=key)
     ),
-    "unf-plus": Method(
-        "UNF, beyond the paper",
-        _unf_plus,
-        {"epochs": 12, "learning_rate": 3e-3, "schedule": "cosine", "clip": 1.0},
-    ),
+    "unf-plus": Method("UNF, beyond the paper", _unf_plus, defaults=_LONGER),
+    "tied": Method("Tied UNF", None, _tied, _LONGER),
 }
 """Predictors by name. Like the paper, `unf` permutes every axis. So does `unf-plus`, which also
 multiplies weight matrices, pools more than means, reads the statistics of the weights themselves,
-and trains a little longer with a learning-rate schedule."""
+and trains a little longer with a learning-rate schedule. `tied` reads networks of any architecture,
+and on a mixed zoo `deepset` and `statnn` do too: they pool by role."""
+
+
+def defaults_of(method: str, mixed: bool) -> Training:
+    """How a method is trained unless told otherwise.
+
+    Raises:
+        PredictError: if there is no such method.
+    """
+    if method not in METHODS:
+        raise PredictError(f"unknown method {method!r}; expected one of {list(METHODS)}")
+    return Training(**(MIXED if mixed else METHODS[method].defaults))
 
 
 def make_optimizer(training: Training, steps: int) -> optax.GradientTransformation:
@@ -97,8 +135,23 @@ def make_optimizer(training: Training, steps: int) -> optax.GradientTransformati
     )
 
 
-def invariance_gap(model: Fitted, space: WeightSpace, weights: PyTree, *, seed: int) -> float:
+def invariance_gap(
+    models: Sequence[Fitted], space: WeightSpace, weights: PyTree, *, seed: int
+) -> float:
     """The largest change of a prediction when each network's hidden neurons are reordered."""
     keys = jax.random.split(jax.random.key(seed), len(jax.tree.leaves(weights)[0]))
-    moved = jax.vmap(lambda x, key: space.permute(x, space.sample_permutation(key)))(weights, keys)
-    return float(np.max(np.abs(model.predict(weights) - model.predict(moved))))
+    permute = jax.jit(lambda x, key: space.permute(x, space.sample_permutation(key)))
+    moved = jax.tree.map(np.asarray, jax.vmap(permute)(weights, keys))
+    before, after = (
+        predict_together(models, networks_of(models[0], [x], [space]))[0] for x in (weights, moved)
+    )
+    return float(np.max(np.abs(before - after)))
+
+
+def networks_of(
+    model: Fitted, weights: Sequence[PyTree], spaces: Sequence[WeightSpace]
+) -> list[Networks]:
+    """Weights as the model reads them, checked."""
+    if model.space is None:
+        return check_networks(None, list(weights), list(spaces))
+    return check_networks(model.space, weights[0], None)

@@ -18,19 +18,35 @@ from jaxtyping import Float, Int, PyTree
 from ..._devices import is_first
 from ..._persistence import write_whole
 from ...models import Fit, Fitted, fit, load_model, save_model
+from ...models._fitted import predict_together
 from ...models._scores import kendall_tau, r_squared
-from ...spec import WeightSpace
-from ...zoo import Zoo, ZooError
+from ...zoo import MixedZoo, Zoo, ZooError
+from ...zoo._mixed import MixedSplit, Part
 from ...zoo._zoo import Split
 from .._folder import claim, provenance
 from .._scores import jackknife_error, leave_one_out_tau, standard_error, summary, too_few
-from ._methods import METHODS, PredictError, Training, invariance_gap, make_optimizer
+from ._methods import (
+    METHODS,
+    PredictError,
+    Training,
+    defaults_of,
+    invariance_gap,
+    make_optimizer,
+    networks_of,
+)
 
 MODELS, RESULT = "model-{}.safetensors", "result.json"
 CHECKPOINT = "checkpoint of a predictor training"
 _JOB = ("method", "score", "training", "seeds", "include_diverged", "zoo")
-_ARRAYS = dict.fromkeys(("tau", "r2", "valid_tau", "losses", "predicted", "true"), float)
+_ARRAYS: dict[str, type] = dict.fromkeys(
+    ("tau", "r2", "valid_tau", "losses", "predicted", "true"), float
+)
 _ARRAYS |= dict.fromkeys(("trained", "validated", "tested"), int)
+_LATER: dict[str, Any] = {"trained": [], "validated": [], "score": "success"}
+_LATER |= {"held_out": None, "architectures": None}
+"""Fields that early versions did not write."""
+_PERMUTED = 3
+"""Architectures of each part of a mixed zoo whose networks are permuted in the test."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +58,11 @@ class Report:
     trained with, None if the zoo has no settings. `invariance` is the largest change of a
     prediction when hidden neurons are reordered. `trained`, `validated` and `tested` are rows of
     the zoo; early versions recorded only the last. `score` is the one that was predicted.
+
+    A mixed zoo also has `held_out`, with `tau`, `r2`, `cap`, `settings`, `predicted`, `true` and
+    `tested` of the networks of held-out architectures, None if there are none; and
+    `architectures`, with the number of tested `networks` and the `tau` of each seed for each
+    architecture, and whether it is `held_out`.
     """
 
     method: str
@@ -65,11 +86,20 @@ class Report:
     trained: Int[np.ndarray, " train"] | tuple[()] = ()
     validated: Int[np.ndarray, " valid"] | tuple[()] = ()
     score: str = "success"
+    held_out: dict[str, Any] | None = None
+    architectures: dict[str, dict[str, Any]] | None = None
 
     @property
     def title(self) -> str:
         """The method's name in tables."""
         return METHODS[self.method].title
+
+    @property
+    def on_held_out(self) -> "Report":
+        """The report with the networks of held-out architectures as its test networks."""
+        if self.held_out is None:
+            raise PredictError("no architectures were held out of this zoo")
+        return dataclasses.replace(self, **self.held_out, held_out=None)
 
     @property
     def tau_error(self) -> float:
@@ -106,9 +136,14 @@ class Report:
             PredictError: if the text is something else.
         """
         try:
-            record = {"trained": [], "validated": [], "score": "success", **json.loads(text)}
+            record = {**_LATER, **json.loads(text)}
             fields: dict[str, Any] = {f.name: record[f.name] for f in dataclasses.fields(cls)}
             fields |= {name: np.asarray(fields[name], dtype) for name, dtype in _ARRAYS.items()}
+            if fields["held_out"] is not None:
+                held = dict(fields["held_out"])
+                names = [name for name in _ARRAYS if name in held]
+                held |= {name: np.asarray(held[name], _ARRAYS[name]) for name in names}
+                fields["held_out"] = held
             return cls(**fields)
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise PredictError(f"not the result of an experiment ({error!r})") from error
@@ -121,8 +156,20 @@ class Report:
             f"{len(self.true):,} test networks ({len(self.seeds)} seeds)",
             self.baselines,
             f"standard error of τ over test networks: {error:.4f}{few and f'; {few}'}",
+            self._about_held_out(),
         )
         return "\n".join(filter(None, lines))
+
+    def _about_held_out(self) -> str:
+        held = self.held_out
+        if held is None:
+            return ""
+        alone = held["settings"]
+        trees = "" if alone is None else f"; the training settings alone reach {alone:.4f}"
+        return (
+            f"held-out architectures: τ {summary(held['tau'], 4)}, R² {summary(held['r2'], 4)} on "
+            f"{len(held['true']):,} networks{trees}"
+        )
 
 
 Examples = tuple[PyTree, Float[np.ndarray, " networks"]]
@@ -130,14 +177,18 @@ Examples = tuple[PyTree, Float[np.ndarray, " networks"]]
 
 def load_examples(zoo: Zoo, rows: Int[np.ndarray, " rows"], score: str = "success") -> Examples:
     """Weights, zero where they are not finite, and scores by the first measurement."""
+    return _finite_weights(zoo, rows), zoo.scores[score][rows, 0].astype(np.float32)
+
+
+def _finite_weights(zoo: Zoo, rows: Int[np.ndarray, " rows"]) -> PyTree:
     weights = zoo.weights(rows)
     if zoo.diverged[rows].any():
         weights = jax.tree.map(lambda x: np.nan_to_num(x, posinf=0.0, neginf=0.0), weights)
-    return weights, zoo.scores[score][rows, 0].astype(np.float32)
+    return weights
 
 
 def train(
-    zoo: Zoo,
+    zoo: Zoo | MixedZoo,
     method: str,
     out: str | os.PathLike,
     *,
@@ -157,9 +208,12 @@ def train(
     `resume=True` continues after the last complete epoch, to the same result. Batches are
     sharded across all devices of all processes that `jax.distributed` knows.
 
+    On a mixed zoo, predictors are trained and tested on networks of the architectures that are not
+    held out, then also tested on the networks of those that are.
+
     Args:
         zoo: the networks whose scores to predict.
-        method: one of `METHODS`.
+        method: one of `METHODS`; for a mixed zoo, one that makes predictors for any network.
         out: the folder for results.
         score: which of the zoo's scores, by default the first; it is fitted with binary
             cross-entropy if it is from 0 to 1, else with squared errors.
@@ -178,13 +232,19 @@ def train(
             run to be resumed had other arguments.
         ZooError: if the zoo has too few networks, or is damaged.
     """
-    if method not in METHODS:
-        raise PredictError(f"unknown method {method!r}; expected one of {list(METHODS)}")
+    mixed = isinstance(zoo, MixedZoo)
+    usual = defaults_of(method, mixed)  # refuses unknown methods
+    training = training or usual
+    if mixed and METHODS[method].make_tied is None:
+        tied = [name for name, each in METHODS.items() if each.make_tied is not None]
+        raise PredictError(
+            f"{method!r} reads networks of one architecture, and the zoo has {len(zoo.zoos)}; "
+            f"expected one of {tied}"
+        )
     if seeds < 1 or seed < 0:
         raise PredictError(f"seeds is {seeds} and seed {seed}; expected at least 1 and 0")
     score = _check_score(zoo, score)
     started, folder = time.perf_counter(), Path(out)
-    training = training or Training(**METHODS[method].defaults)
     split = zoo.split(sizes, diverged=include_diverged)
     all_seeds = list(range(seed, seed + seeds))
     values = (method, score, dataclasses.asdict(training), all_seeds, include_diverged, zoo.origin)
@@ -201,25 +261,28 @@ def train(
     )
     if resume and finished:
         return finished
-    settings = settings_tau(zoo, split, score)
-    learn, choose, test = (load_examples(zoo, rows, score) for rows in split)
+    settings = _settings_predictions(zoo, split.train, score)
     fitted = _fit(
-        [METHODS[method].make(zoo.space, jax.random.key(number)) for number in all_seeds],
-        learn,
-        key=jnp.stack([jax.random.key(number) for number in all_seeds]),
-        validation=choose,
-        loss=_loss(zoo, score),
+        zoo,
+        method,
+        split,
+        score,
+        seeds=all_seeds,
         training=training,
         checkpoints=checkpoints,
         progress=METHODS[method].title if show_progress else False,
     )
+    tested = _test(zoo, fitted.model, split.test, score, settings)
     report = Report(
         **about,
         split={name: len(rows) for name, rows in split._asdict().items()},
-        **dict(zip(("trained", "validated", "tested"), split, strict=True)),
-        cap=_ceiling(zoo.scores[score][split.test]),
-        settings=settings,
-        **_tested(zoo.space, test, fitted, seed),
+        **dict(zip(("trained", "validated"), split[:2], strict=True)),
+        **tested,
+        **_test_held_out(zoo, fitted.model, split, score, settings, tested),
+        valid_tau=fitted.history["tau"],
+        losses=fitted.history["loss"],
+        invariance=_invariance(zoo, fitted.model, split, seed),
+        parameters=_count_parameters(fitted.model[0].model),
         seconds=time.perf_counter() - started,
     )
     if is_first():
@@ -229,7 +292,7 @@ def train(
     return report
 
 
-def _check_score(zoo: Zoo, score: str | None) -> str:
+def _check_score(zoo: Zoo | MixedZoo, score: str | None) -> str:
     """The score to predict."""
     score = next(iter(zoo.scores)) if score is None else score
     if score not in zoo.scores:
@@ -237,31 +300,81 @@ def _check_score(zoo: Zoo, score: str | None) -> str:
     return score
 
 
-def _loss(zoo: Zoo, score: str) -> Literal["bce", "mse"]:
+def _loss(zoo: Zoo | MixedZoo, score: str) -> Literal["bce", "mse"]:
     """Cross-entropy for scores from 0 to 1, squared errors for others."""
     values = zoo.scores[score][zoo.trained, 0]
     return "bce" if np.all((values >= 0) & (values <= 1)) else "mse"
 
 
-def _fit(models: list[Any], learn: Examples, *, training: Training, **options: Any) -> Fit:
-    """Train as the paper does: no standardization, every epoch, the one with the best τ kept."""
-    size = min(training.batch_size, len(learn[1]))
+def _fit(
+    zoo: Zoo | MixedZoo,
+    method: str,
+    split: Split | MixedSplit,
+    score: str,
+    *,
+    seeds: Sequence[int],
+    training: Training,
+    **options: Any,
+) -> Fit:
+    """Train as the paper does: every epoch, the one with the best τ kept.
+
+    Only predictors of several architectures standardize weights.
+    """
+    keys, make = [jax.random.key(number) for number in seeds], METHODS[method].make
+    zoos = zoo.zoos if isinstance(zoo, MixedZoo) else {"": zoo}
+    if isinstance(zoo, MixedZoo) or make is None:
+        used = list(_parts(zoo, split.train))
+        learn, choose = (_load_each(zoo, rows, used, score) for rows in split[:2])
+        spaces = [zoos[name].space for name in used]
+        make_tied = METHODS[method].make_tied
+        assert make_tied is not None
+        models = [make_tied(spaces, key) for key in keys]
+        options |= {"spaces": spaces, "standardize": True}
+        counts = [len(targets) for targets in learn[1]]
+    else:
+        learn, choose = (load_examples(zoo, rows, score) for rows in split[:2])
+        models = [make(zoo.space, key) for key in keys]
+        options |= {"standardize": False}
+        counts = [len(learn[1])]
+    steps = sum(count // min(training.batch_size, count) for count in counts)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="the model has")  # methods are what they are
         try:
             return fit(
                 models,
                 *learn,
+                key=jnp.stack(keys),
+                validation=choose,
+                loss=_loss(zoo, score),
                 epochs=training.epochs,
-                batch_size=size,
-                optimizer=make_optimizer(training, len(learn[1]) // size),
-                standardize=False,
+                batch_size=training.batch_size,
+                optimizer=make_optimizer(training, steps),
                 patience=None,
                 keep="score",
                 **options,
             )
         except ValueError as error:
             raise PredictError(str(error)) from error
+
+
+def _parts(zoo: Zoo | MixedZoo, rows: Int[np.ndarray, " rows"]) -> dict[str, Part]:
+    """Some networks by architecture."""
+    if isinstance(zoo, MixedZoo):
+        return zoo.parts(rows)
+    return {"": Part(zoo, rows, np.arange(len(rows)))}
+
+
+def _load_each(
+    zoo: Zoo | MixedZoo, rows: Int[np.ndarray, " rows"], names: Sequence[str], score: str
+) -> tuple[list[PyTree], list[np.ndarray]]:
+    """Weights and scores of some networks of each of these architectures, which may be none."""
+    parts, none = _parts(zoo, rows), np.zeros(0, int)
+    zoos = zoo.zoos if isinstance(zoo, MixedZoo) else {"": zoo}
+    found = [
+        load_examples(zoos[name], parts[name].rows if name in parts else none, score)
+        for name in names
+    ]
+    return [weights for weights, _ in found], [targets for _, targets in found]
 
 
 def _ceiling(scores: Float[np.ndarray, "test repeats"]) -> float | None:
@@ -283,25 +396,83 @@ def _read(folder: Path) -> Report | None:
         return None
 
 
-def _tested(space: WeightSpace, test: Examples, fitted: Fit, seed: int) -> dict[str, Any]:
-    """What a report says about predictors after their one test."""
-    weights, true = test[0], test[1].astype(float)
-    predicted = np.stack([model.predict(weights) for model in fitted.model])
-    some = jax.tree.map(lambda x: x[:20], weights)
-    params = eqx.filter(fitted.model[0].model, eqx.is_inexact_array)
+def _predict(
+    zoo: Zoo | MixedZoo, models: Sequence[Fitted], rows: Int[np.ndarray, " rows"]
+) -> Float[np.ndarray, "models rows"]:
+    """What each model predicts for some networks."""
+    parts = list(_parts(zoo, rows).values())
+    weights = [_finite_weights(part.zoo, part.rows) for part in parts]
+    groups = networks_of(models[0], weights, [part.zoo.space for part in parts])
+    predicted = np.empty((len(models), len(rows)))
+    for part, found in zip(parts, predict_together(models, groups), strict=True):
+        predicted[:, part.places] = found
+    return predicted
+
+
+def _test(
+    zoo: Zoo | MixedZoo,
+    models: Sequence[Fitted],
+    rows: Int[np.ndarray, " rows"],
+    score: str,
+    settings: Float[np.ndarray, " models"] | None,
+) -> dict[str, Any]:
+    """What a report says about the one test on some networks."""
+    predicted, true = _predict(zoo, models, rows), zoo.scores[score][rows, 0].astype(float)
     return {
         "tau": np.array([kendall_tau(row, true) for row in predicted]),
         "r2": np.array([r_squared(row, true) for row in predicted]),
-        "valid_tau": fitted.history["tau"],
-        "losses": fitted.history["loss"],
+        "cap": _ceiling(zoo.scores[score][rows]),
+        "settings": None if settings is None else kendall_tau(settings[rows], true),
         "predicted": predicted,
         "true": true,
-        "invariance": max(invariance_gap(x, space, some, seed=seed) for x in fitted.model),
-        "parameters": sum(x.size for x in jax.tree.leaves(params)),
+        "tested": rows,
     }
 
 
-def settings_tau(zoo: Zoo, split: Split, score: str = "success") -> float | None:
+def _test_held_out(
+    zoo: Zoo | MixedZoo,
+    models: Sequence[Fitted],
+    split: Split | MixedSplit,
+    score: str,
+    settings: Float[np.ndarray, " models"] | None,
+    tested: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The test on held-out architectures, and τ within each architecture of a mixed zoo."""
+    if not isinstance(zoo, MixedZoo) or not isinstance(split, MixedSplit):
+        return {}
+    held_out, results = None, [tested]
+    if len(split.held_out):
+        held_out = _test(zoo, models, split.held_out, score, settings)
+        results.append(held_out)
+    architectures = {}
+    for result in results:
+        for name, part in zoo.parts(result["tested"]).items():
+            true = result["true"][part.places]
+            architectures[name] = {
+                "held_out": name in zoo.held_out,
+                "networks": len(true),
+                "tau": [kendall_tau(row[part.places], true) for row in result["predicted"]],
+            }
+    return {"held_out": held_out, "architectures": architectures}
+
+
+def _invariance(
+    zoo: Zoo | MixedZoo, models: Sequence[Fitted], split: Split | MixedSplit, seed: int
+) -> float:
+    """How much predictions change when test networks are permuted, of some architectures."""
+    gaps = []
+    for rows in split[2:]:
+        for part in list(_parts(zoo, rows).values())[:_PERMUTED]:
+            weights = _finite_weights(part.zoo, part.rows[:20])
+            gaps.append(invariance_gap(models, part.zoo.space, weights, seed=seed))
+    return max(gaps)
+
+
+def _count_parameters(model: Any) -> int:
+    return sum(x.size for x in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
+
+
+def settings_tau(zoo: Zoo | MixedZoo, split: Split, score: str = "success") -> float | None:
     """Test τ of boosted trees that see the settings each network was trained with, no weights.
 
     A predictor that reads weights and does no better may have learned to recognize the learning
@@ -310,6 +481,16 @@ def settings_tau(zoo: Zoo, split: Split, score: str = "success") -> float | None
     Raises:
         PredictError: if scikit-learn is missing.
     """
+    predicted = _settings_predictions(zoo, split.train, score)
+    if predicted is None:
+        return None
+    return kendall_tau(predicted[split.test], zoo.scores[score][split.test, 0].astype(float))
+
+
+def _settings_predictions(
+    zoo: Zoo | MixedZoo, train: Int[np.ndarray, " train"], score: str
+) -> Float[np.ndarray, " models"] | None:
+    """What boosted trees predict for every network from its settings alone."""
     if not zoo.settings:
         return None
     try:
@@ -323,8 +504,7 @@ def settings_tau(zoo: Zoo, split: Split, score: str = "success") -> float | None
     true = zoo.scores[score][:, 0].astype(float)
     trees = HistGradientBoostingRegressor(random_state=0)
     with threadpool_limits(1):  # more threads are slower, and much slower on a busy machine
-        predicted = trees.fit(settings[split.train], true[split.train]).predict(settings)
-    return kendall_tau(predicted[split.test], true[split.test])
+        return trees.fit(settings[train], true[train]).predict(settings)
 
 
 def _as_numbers(setting: np.ndarray) -> Float[np.ndarray, " networks"]:
@@ -342,7 +522,7 @@ class Predictions(NamedTuple):
     split: np.ndarray
 
 
-def apply(checkpoint: str | os.PathLike, zoo: Zoo) -> Predictions:
+def apply(checkpoint: str | os.PathLike, zoo: Zoo | MixedZoo) -> Predictions:
     """Predict the score of every finished network of a zoo.
 
     Args:
@@ -367,7 +547,7 @@ def apply(checkpoint: str | os.PathLike, zoo: Zoo) -> Predictions:
     rows = zoo.trained
     if not len(rows):
         raise ZooError(f"{zoo}: no finished networks yet")
-    weights, predictions = zoo.weights(rows), []
+    models = []
     for file in files:
         try:
             model: Any = load_model(file)
@@ -375,22 +555,33 @@ def apply(checkpoint: str | os.PathLike, zoo: Zoo) -> Predictions:
             raise PredictError(str(error)) from error
         if not isinstance(model, Fitted):  # written by an early version
             model = Fitted(model, loss="bce")
-        _check_fits(model, zoo.space, file)
-        predictions.append(model.predict(weights))
+        _check_fits(model, zoo, file)
+        models.append(model)
     names = np.full(zoo.models, "", "<U5")
     report = _read(files[0].parent)
     if report is not None and report.zoo == zoo.origin:
         used = (report.trained, report.validated, report.tested)
         for name, part in zip(Split._fields, used, strict=True):
             names[np.asarray(part, int)] = name
+        if report.held_out is not None:
+            names[report.held_out["tested"]] = "test"
     score = next(iter(zoo.scores)) if report is None else report.score
     measured = zoo.scores.get(score, np.full((zoo.models, 1), np.nan))[rows, 0]
-    return Predictions(rows, np.mean(predictions, axis=0), measured, names[rows])
+    predicted = np.mean([_predict(zoo, [model], rows)[0] for model in models], axis=0)
+    return Predictions(rows, predicted, measured, names[rows])
 
 
-def _check_fits(model: Fitted, space: WeightSpace, file: Path) -> None:
+def _check_fits(model: Fitted, zoo: Zoo | MixedZoo, file: Path) -> None:
     """Compare tensors and shapes; axes may differ, since a predictor may relax fixed ones."""
-    ours, theirs = ({leaf.path: leaf.shape for leaf in x.leaves} for x in (space, model.space))
+    if model.space is None:
+        return
+    if isinstance(zoo, MixedZoo):
+        raise PredictError(
+            f"{file}: the predictor reads networks of one architecture, and the zoo has "
+            f"{len(zoo.zoos)}; apply it to one of the zoos in {zoo.path}, or train one with the "
+            "method 'tied'"
+        )
+    ours, theirs = ({leaf.path: leaf.shape for leaf in x.leaves} for x in (zoo.space, model.space))
     for path in dict.fromkeys([*theirs, *ours]):
         if ours.get(path) != theirs.get(path):
             raise PredictError(

@@ -19,7 +19,8 @@ from ...models import load_model
 from ...nn import UNFLinear
 from ...optim import load, origin
 from ...spec import WeightSpace
-from ...zoo import Status, Zoo
+from ...zoo import MixedZoo, Status, open_zoo
+from ...zoo._mixed import INDEX
 from .. import plots
 from .._scores import summary, too_few
 from ..lopt import Comparison
@@ -76,7 +77,7 @@ def recognize(path: Path) -> Callable[[Path], Section] | None:
         ReportError: if a file of JSON is damaged.
     """
     if path.is_dir():
-        if (path / "zarr.json").is_file():
+        if (path / "zarr.json").is_file() or (path / INDEX).is_file():
             return _zoo
         if (path / RESULT).is_file():
             return _predictor
@@ -95,7 +96,8 @@ def recognize(path: Path) -> Callable[[Path], Section] | None:
 
 def _zoo(path: Path) -> Section:
     """A zoo, finished or not."""
-    zoo = Zoo(path)
+    zoo = open_zoo(path)
+    mixed = isinstance(zoo, MixedZoo)
     trained, missing = zoo.trained, int(np.sum(zoo.status == Status.MISSING))
     statement = f"{zoo.models - missing:,} of {zoo.models:,} networks are trained"
     statement += f", of which {zoo.diverged.sum():,} diverged." if zoo.diverged.any() else "."
@@ -118,8 +120,9 @@ def _zoo(path: Path) -> Section:
         path.resolve().name, f"{zoo.kind} zoo", statement, finished=not missing,
         warnings=[f"Unfinished: {missing:,} networks are missing."] if missing else [],
         panels=plots.zoo_panels(zoo) if len(trained) else [],
-        table=Table(head, rows, caption), space=zoo.space,
-        settings={**zoo.origin, "chunk": zoo.store.chunk}, provenance=zoo.attributes,
+        table=Table(head, rows, caption), space=None if mixed else zoo.space,
+        settings=zoo.origin if mixed else {**zoo.origin, "chunk": zoo.store.chunk},
+        provenance={} if mixed else zoo.attributes,
     )  # fmt: skip
 
 
@@ -137,6 +140,10 @@ def _predictor(path: Path) -> Section:
     )
     if report.baselines:
         statement += f" {report.baselines[0].upper()}{report.baselines[1:]}."
+    if report.held_out is not None:
+        held = report.on_held_out
+        statement += f" On {len(held.true):,} networks of architectures that it has never seen, τ "
+        statement += f"is {summary(held.tau, 4)}."
     if few := too_few(tests, float(record.get("tau_error_over_networks") or 0)):
         statement += f" {few}."
     best = np.fmax.reduce(report.valid_tau, axis=0)

@@ -5,6 +5,16 @@ zoo = zoos.build(zoos.TinyRNN(hidden=16), "out/zoo", models=256)
 """
 
 from ._build import build
-from ._recipe import Recipe, SmallCNNZoo, TinyRNN, TwoMoonsZoo
+from ._mixed import MixedRecipe, build_mixed
+from ._recipe import ClassifierZoo, Recipe, SmallCNNZoo, TinyRNN, TwoMoonsZoo
 
-__all__ = ["Recipe", "SmallCNNZoo", "TinyRNN", "TwoMoonsZoo", "build"]
+__all__ = [
+    "ClassifierZoo",
+    "MixedRecipe",
+    "Recipe",
+    "SmallCNNZoo",
+    "TinyRNN",
+    "TwoMoonsZoo",
+    "build",
+    "build_mixed",
+]

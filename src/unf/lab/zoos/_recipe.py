@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ...meta import Task
 from ...zoo import Zoo, ZooError
 from ..tasks import Addition
+from ..tasks._classifier import CHOSEN_ACTIVATIONS, Classifier
 from ..tasks._images import SmallCNN
 from ..tasks._moons import POOL, TwoMoons
 
@@ -61,8 +62,8 @@ class Recipe:
     def draw(self, *, key: PRNGKeyArray) -> Choices:
         """Draw the settings of one network.
 
-        `learning_rate` and `weight_decay` are the optimizer's; others are fields of the task,
-        which get the drawn values.
+        `learning_rate` and `weight_decay` are the optimizer's, and training stops after `steps`;
+        others are fields of the task, which get the drawn values.
         """
         return {"learning_rate": log_uniform(self.min_learning_rate, self.max_learning_rate, key)}
 
@@ -210,8 +211,89 @@ class TwoMoonsZoo(Recipe):
         return {**drawn, "first_example": first, "label_noise": self.max_label_noise * u[4]}
 
 
+@dataclass(frozen=True)
+class ClassifierZoo(Recipe):
+    """Image classifiers of one form, an MLP or a CNN; `MixedRecipe` makes zoos of many forms."""
+
+    name: ClassVar[str] = "classifier"
+
+    steps: int = 400
+    """Largest number of training steps."""
+    batch_sizes: tuple[int, ...] = (64,)
+    """Batch sizes; each is used equally often."""
+    min_learning_rate: float = 3e-4
+    """Lower end of the learning rates, which are log-uniform."""
+    max_learning_rate: float = 3e-2
+    """Upper end of the learning rates."""
+    dataset: str = "fashion-mnist"
+    """One of cifar10, fashion-mnist, mnist and digits."""
+    data_folder: str = ""
+    """Folder of the dataset's files; by default the one that UNF_DATA names."""
+    kind: str = "mlp"
+    """What the networks are: mlp or cnn."""
+    depth: int = 3
+    """Linear maps or convolutions, with the output layer."""
+    width: int = 16
+    """Neurons or channels of each hidden layer."""
+    residual: bool = False
+    """Whether there are residual connections, which need a depth of 4."""
+    norm: bool = False
+    """Whether hidden layers are normalized."""
+    min_steps: int = 30
+    """Smallest number of training steps, which are log-uniform."""
+    min_scale: float = 0.3
+    """Lower end of the initial scales, which are log-uniform multiples of 1/√fan-in."""
+    max_scale: float = 3.0
+    """Upper end of the initial scales."""
+    min_weight_decay: float = 1e-4
+    """Lower end of the weight decays, which are log-uniform."""
+    max_weight_decay: float = 1.0
+    """Upper end of the weight decays."""
+    min_data_fraction: float = 0.01
+    """Lower end of the fractions of the data to train on, which are log-uniform up to 1."""
+    max_label_noise: float = 0.5
+    """Upper end of the fractions of wrong classes, which are uniform from 0."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        self._check_ranges("scale", "weight_decay")
+        if not 0 < self.min_data_fraction <= 1 or not 0 <= self.max_label_noise <= 1:
+            raise ValueError(
+                f"min_data_fraction is {self.min_data_fraction} and max_label_noise "
+                f"{self.max_label_noise}; expected 0 < min_data_fraction <= 1 and a noise from 0 "
+                "to 1"
+            )
+        if self.min_steps < 1:
+            raise ValueError(f"min_steps is {self.min_steps}; expected at least 1")
+        self.task  # checks the other options  # noqa: B018
+
+    @cached_property
+    def task(self) -> Classifier:
+        """Classifying the dataset's images."""
+        form = {name: getattr(self, name) for name in FORM}
+        return Classifier(folder=self.data_folder or None, **form)
+
+    def draw(self, *, key: PRNGKeyArray) -> Choices:
+        """Optimizer, length, activation, initial scale, and how much data with which noise."""
+        keys = jax.random.split(key, 7)
+        longest = max(self.steps, self.min_steps)
+        kinds = len(CHOSEN_ACTIVATIONS)
+        return {
+            **super().draw(key=keys[0]),
+            "weight_decay": log_uniform(self.min_weight_decay, self.max_weight_decay, keys[1]),
+            "steps": jnp.round(log_uniform(float(self.min_steps), float(longest), keys[2])),
+            "activation": jax.random.randint(keys[3], (), 0, kinds).astype(jnp.float32),
+            "initial_scale": log_uniform(self.min_scale, self.max_scale, keys[4]),
+            "data_fraction": log_uniform(self.min_data_fraction, 1.0, keys[5]),
+            "label_noise": self.max_label_noise * jax.random.uniform(keys[6], (), jnp.float32),
+        }
+
+
+FORM = ("dataset", "kind", "depth", "width", "residual", "norm")
+"""What tells the architectures of a mixed zoo apart."""
+
 RECIPES: dict[str, type[Recipe]] = {
-    recipe.name: recipe for recipe in (TinyRNN, SmallCNNZoo, TwoMoonsZoo)
+    recipe.name: recipe for recipe in (TinyRNN, SmallCNNZoo, TwoMoonsZoo, ClassifierZoo)
 }
 """Kinds of zoos by name."""
 

@@ -18,8 +18,8 @@ from ...zoo import ZooError
 from ...zoo._zoo import REPEATS
 from ._recipe import Choices, Recipe
 
-OPTIMIZER = ("learning_rate", "weight_decay")
-"""Settings of Adam; all others are the task's."""
+OPTIMIZER = ("learning_rate", "weight_decay", "steps")
+"""Settings of Adam, and how long it trains; all others are the task's."""
 
 
 class Trained(NamedTuple):
@@ -137,7 +137,7 @@ def _with_settings(task: Task, settings: Mapping[str, Any]) -> Task:
     return task
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=32)
 def _compiled(recipe: Recipe, batch_size: int) -> tuple[Callable, Callable, Callable]:
     """Functions on a chunk of models: begin, advance by some steps, finish."""
     adam = optax.scale_by_adam()
@@ -159,6 +159,7 @@ def _compiled(recipe: Recipe, batch_size: int) -> tuple[Callable, Callable, Call
         gradient = jax.grad(task.loss)(run.params, batch)
         updates, moments = adam.update(gradient, run.moments)
         rate, decay = run.choices["learning_rate"], run.choices.get("weight_decay", 0.0)
+        rate = jnp.where(index < run.choices.get("steps", jnp.inf), rate, 0.0)
         params = jax.tree.map(lambda p, u: p - rate * (u + decay * p), run.params, updates)
         return run._replace(params=params, moments=moments)
 
