@@ -66,7 +66,7 @@ def _measure() -> dict[str, float]:
     import numpy as np
 
     from unf.lab.lopt import MetaTraining, first_theta
-    from unf.lab.predict import METHODS
+    from unf.models import InvariantUNF
     from unf.lab.tasks import MLPTask
     from unf.lab.zoos import TinyRNN
     from unf.lab.zoos._train import train_chunk
@@ -100,7 +100,7 @@ def _measure() -> dict[str, float]:
     rng = np.random.default_rng(0)
     weights = [rng.normal(size=(64, *leaf.shape)).astype(np.float32) for leaf in space.leaves]
     examples = space.unflatten(weights), np.full(64, 0.5, np.float32)
-    model = METHODS["unf"].make(space, key)
+    model = InvariantUNF(space.relax(), 1, 1, key=key)
 
     def train() -> None:
         options = {"loss": "bce", "epochs": 1, "batch_size": 8, "standardize": False}
