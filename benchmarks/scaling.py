@@ -66,13 +66,12 @@ def _measure() -> dict[str, float]:
     import numpy as np
 
     from unf.lab.lopt import MetaTraining, first_theta
-    from unf.models import InvariantUNF
     from unf.lab.tasks import MLPTask
     from unf.lab.zoos import TinyRNN
     from unf.lab.zoos._train import train_chunk
     from unf.meta import InnerTraining, advance, begin
     from unf.meta._train import shard
-    from unf.models import fit
+    from unf.models import InvariantUNF, fit
 
     def rate(work, go) -> float:
         go()
