@@ -39,12 +39,12 @@ MIXTURES = {
     "any": (
         "mlp",
         "mlp:hidden=16:activation=tanh:batch_size=32",
-        "mlp:hidden=128-128:activation=gelu:layer_norm=true:batch_size=64",
+        "mlp:hidden=64-64:activation=gelu:layer_norm=true:batch_size=64",
         "mlp:hidden=32-32-32:activation=silu:batch_size=64",
         "cnn:channels=16-32:first_stride=2:batch_size=64",
         "cnn:channels=8-8-8:first_stride=2:activation=gelu:batch_size=32",
-        "rnn:embedding=32:hidden=64:activation=tanh:length=8:batch_size=32",
-        "transformer:unit=bytes:width=32:num_heads=4:expand=2:batch_size=16",
+        "rnn:embedding=16:hidden=32:activation=tanh:length=8:batch_size=32",
+        "transformer:unit=bytes:width=16:num_heads=2:expand=2:batch_size=16",
     ),
 }
 """Tasks to meta-train on at once: the paper's, and small ones that differ as much as they can, for
