@@ -9,8 +9,6 @@ from scipy.stats import kendalltau
 from unf.lab import demo
 from unf.lab.cli import main
 
-pytestmark = pytest.mark.nightly
-
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):

@@ -103,6 +103,7 @@ def test_long_fixed_axes_may_change_because_models_permute_them():
         model.on(LONG.resize({"x": 9}))
 
 
+@pytest.mark.nightly
 def test_fitted_models_keep_their_constants():
     space = ARCHITECTURES["mlp"]
     rng = np.random.default_rng(0)

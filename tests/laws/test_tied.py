@@ -288,6 +288,7 @@ def test_saved_models_are_the_same(model, tmp_path):
         unf.save_model(tmp_path / "model", model.on(ARCHITECTURES["mlp"]))
 
 
+@pytest.mark.nightly
 def test_an_equivariant_model_reads_any_network():
     model = Tied(2, 1, key=KEY, hidden_channels=3, num_layers=2)
     for name in ("mlp", "cnn 2d"):

@@ -107,7 +107,7 @@ def run(config: Config) -> Result:
         tau = np.array([kendall_tau(p, test[1]) for p in predictions])
         r2 = np.array([r_squared(p, test[1]) for p in predictions])
         scores[name] = Score(tau, r2, predictions)
-    gap = max(invariance_gap(x, space, test[0], seed=config.seed) for x in models["UNF"])
+    gap = invariance_gap(models["UNF"], space, test[0], seed=config.seed)
     result = Result(recipe.task, params, accuracies, scores, gap, config.out / "demo.png")
     _draw(result)
     print(result)

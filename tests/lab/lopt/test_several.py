@@ -29,6 +29,7 @@ def whole(tmp_path_factory):
     return folder
 
 
+@pytest.mark.nightly
 def test_stopped_and_resumed_is_the_same(whole, tmp_path):
     def stop(row):
         raise KeyboardInterrupt
