@@ -7,10 +7,13 @@ from jaxtyping import Float, Int
 
 
 def kendall_tau(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> float:
-    """Kendall's rank correlation (tau-b); 0 if either argument is constant, NaN if one has NaN."""
+    """Kendall's rank correlation (tau-b).
+
+    0 if either argument is constant; NaN if one has NaN, or if there are fewer than two values.
+    """
     from scipy.stats import kendalltau  # it takes a while to import
 
-    if np.isnan(x).any() or np.isnan(y).any():
+    if len(x) < 2 or np.isnan(x).any() or np.isnan(y).any():
         return float("nan")
     tau: Any = kendalltau(x, y)[0]
     return float(np.nan_to_num(tau))
