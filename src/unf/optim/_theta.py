@@ -218,7 +218,7 @@ class Theta(eqx.Module):
             SpecError: naming the first leaf or fixed axis that differs.
         """
         if isinstance(self.head, TiedLinear):
-            # many terms act together; unless each has a small share, so does their noise
+            # the noise of many terms adds up, unless each has a small share
             share = _SHARE_OF_TERMS if self.form.is_adaptive else 1.0
             head = scale_terms(self.head, share).on(space)
             return replace(self, head=head, space=head.plan.in_space)

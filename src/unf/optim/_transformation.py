@@ -158,14 +158,15 @@ def _steps(
     units: Any,
 ) -> list[Array]:
     """The step of each tensor without the factor −α: m + βf, or u eˢ (m/√v + βd)."""
-    roots, read = [None] * len(weights), units or [None] * len(weights)
+    nothing = [None] * len(weights)
+    roots = nothing
     if squares is not None:
         share = 1 - theta.gamma_squares ** (step + 1)
         roots = [jnp.sqrt(v / share.astype(v.dtype)) + TINY for v in squares]
         nominal = [m / root for m, root in zip(nominal, roots, strict=True)]
     head, direction = None, None
     if momenta is not None:
-        each = zip(weights, gradients, momenta, roots, read, strict=True)
+        each = zip(weights, gradients, momenta, roots, units or nothing, strict=True)
         features = [
             theta.form.features(w.astype(m.dtype), g, m, step, root, unit)
             for w, g, m, root, unit in each

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int, PyTree
+from jaxtyping import Int, PyTree
 
 from .._persistence import digest, write_whole
 from ._arrays import is_name
 from ._store import Status, ZooError
-from ._zoo import Zoo, check_free, check_rows, divide, quantiles_of
+from ._zoo import Models, Zoo, check_free, check_rows, divide, quantile_lines
 
 INDEX = "mixed.json"
 FORMAT = 1
@@ -42,7 +42,7 @@ class Part(NamedTuple):
     places: Int[np.ndarray, " models"]
 
 
-class MixedZoo:
+class MixedZoo(Models):
     """Networks of several architectures with their scores: a zoo for each architecture.
 
     Models are numbered through all zoos, in their order. `zoo.scores` has the scores that all
@@ -161,21 +161,6 @@ class MixedZoo:
         """The `Status` of each model."""
         return np.concatenate([zoo.status for zoo in self.zoos.values()])
 
-    @property
-    def trained(self) -> Int[np.ndarray, " trained"]:
-        """The numbers of the models that are finished and whose weights are finite."""
-        return np.flatnonzero(self.status == Status.TRAINED)
-
-    @property
-    def diverged(self) -> Bool[np.ndarray, " models"]:
-        """Which models have weights or a loss that are not finite."""
-        return self.status == Status.DIVERGED
-
-    @property
-    def complete(self) -> bool:
-        """Whether every model is finished."""
-        return bool(np.all(self.status != Status.MISSING))
-
     @cached_property
     def scores(self) -> Mapping[str, np.ndarray]:
         """Each score that all zoos have, of shape [models, repeats]; NaN for missing models."""
@@ -275,14 +260,11 @@ class MixedZoo:
         """What is in the zoo, as plain numbers."""
         sizes = [zoo.space.num_weights for zoo in self.zoos.values()]
         return {
-            "path": None if self.path is None else str(self.path),
+            **self._numbers(),
             **self.origin,
-            "finished": int(np.sum(self.status != Status.MISSING)),
-            "diverged": int(np.sum(self.diverged)),
             "architectures": {name: zoo.models for name, zoo in self.zoos.items()},
             "weights_each": [min(sizes), max(sizes)],
             "settings": list(self.settings),
-            "quantiles": quantiles_of(self),
         }
 
     def describe(self) -> str:
@@ -296,23 +278,16 @@ class MixedZoo:
             f"{len(self.held_out)} are held out",
             f"settings: {', '.join(facts['settings'])}" if facts["settings"] else "",
         ]
-        for name, quantiles in facts["quantiles"].items():
-            values = ", ".join(f"{value:.4g}" for value in quantiles.values())
-            lines += [f"{name} at quantiles .05 .25 .5 .75 .95: {values}"] if values else []
+        lines += quantile_lines(facts)
         if not self.complete:
             lines.append("incomplete: rebuild the zoo with the same arguments and resume=True")
         return "\n".join(filter(None, lines))
 
-    @property
-    def _where(self) -> str:
-        return "the zoo in memory" if self.path is None else str(self.path)
-
     def __repr__(self) -> str:
-        count = int(np.sum(self.status != Status.MISSING))
         where = "in memory" if self.path is None else repr(str(self.path))
         return (
-            f"MixedZoo({count:,} of {self.models:,} models of {len(self.zoos)} architectures, "
-            f"{where})"
+            f"MixedZoo({self._finished:,} of {self.models:,} models of {len(self.zoos)} "
+            f"architectures, {where})"
         )
 
 

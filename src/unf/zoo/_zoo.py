@@ -42,7 +42,60 @@ class Column(NamedTuple):
     words: tuple[str, ...] | None = None
 
 
-class Zoo:
+class Models:
+    """What zoos of one architecture and mixed ones share: what a status and scores tell.
+
+    Attributes:
+        path: the folder; None for a zoo in memory.
+        status: the `Status` of each model.
+        scores: each score, of shape [models, repeats].
+    """
+
+    path: Path | None
+    status: Any
+    scores: Any
+
+    @property
+    def trained(self) -> Int[np.ndarray, " trained"]:
+        """The numbers of the models that are finished and whose weights are finite."""
+        return np.flatnonzero(self.status == Status.TRAINED)
+
+    @property
+    def diverged(self) -> Bool[np.ndarray, " models"]:
+        """Which models have weights or a loss that are not finite."""
+        return self.status == Status.DIVERGED
+
+    @property
+    def complete(self) -> bool:
+        """Whether every model is finished."""
+        return bool(np.all(self.status != Status.MISSING))
+
+    @property
+    def _finished(self) -> int:
+        return int(np.sum(self.status != Status.MISSING))
+
+    @property
+    def _where(self) -> str:
+        return "the zoo in memory" if self.path is None else str(self.path)
+
+    def _numbers(self) -> dict[str, Any]:
+        """Where the models are, how many are finished and diverged, and how good they are.
+
+        Quantiles are of each score over the trained models, by the first measurement.
+        """
+        levels = _LEVELS if len(self.trained) else ()
+        return {
+            "path": None if self.path is None else str(self.path),
+            "finished": self._finished,
+            "diverged": int(np.sum(self.diverged)),
+            "quantiles": {
+                name: {str(x): float(np.quantile(values[self.trained, 0], x)) for x in levels}
+                for name, values in self.scores.items()
+            },
+        }
+
+
+class Zoo(Models):
     """Networks of one architecture with their scores, on disk or in memory.
 
     `zoo.weights(rows)` returns the weights of some models, with leaves stacked; `zoo.scores` and
@@ -188,21 +241,6 @@ class Zoo:
         """The `Status` of each model."""
         return self.store.status().astype(int)
 
-    @property
-    def trained(self) -> Int[np.ndarray, " trained"]:
-        """The numbers of the models that are finished and whose weights are finite."""
-        return np.flatnonzero(self.status == Status.TRAINED)
-
-    @property
-    def diverged(self) -> Bool[np.ndarray, " models"]:
-        """Which models have weights or a loss that are not finite."""
-        return self.status == Status.DIVERGED
-
-    @property
-    def complete(self) -> bool:
-        """Whether every model is finished."""
-        return bool(np.all(self.status != Status.MISSING))
-
     @cached_property
     def scores(self) -> Mapping[str, np.ndarray]:
         """Each score, of shape [models, repeats]; NaN for missing models.
@@ -271,14 +309,11 @@ class Zoo:
     def summary(self) -> dict[str, Any]:
         """What is in the zoo, as plain numbers."""
         return {
-            "path": None if self.path is None else str(self.path),
+            **self._numbers(),
             **self.origin,
-            "finished": int(np.sum(self.status != Status.MISSING)),
-            "diverged": int(np.sum(self.diverged)),
             "weights_each": self.space.num_weights,
             "tensors": len(self.space.leaves),
             "settings": list(self._settings),
-            "quantiles": quantiles_of(self),
         }
 
     def describe(self) -> str:
@@ -295,16 +330,10 @@ class Zoo:
             lines.append(", ".join(options))
         elif self._settings:
             lines.append(f"settings: {', '.join(self._settings)}")
-        for name, quantiles in facts["quantiles"].items():
-            values = ", ".join(f"{value:.4g}" for value in quantiles.values())
-            lines += [f"{name} at quantiles .05 .25 .5 .75 .95: {values}"] if values else []
+        lines += quantile_lines(facts)
         if not self.complete:
             lines.append(f"incomplete: {self.store.remedies['resume']}")
         return "\n".join(lines)
-
-    @property
-    def _where(self) -> str:
-        return "the zoo in memory" if self.path is None else str(self.path)
 
     def _column(self, name: str) -> np.ndarray:
         column = np.full(self.store.shape(name), np.nan)
@@ -341,7 +370,7 @@ class Zoo:
         return out
 
     def __repr__(self) -> str:
-        count = int(np.sum(self.status != Status.MISSING))
+        count = self._finished
         where = "in memory" if self.path is None else repr(str(self.path))
         return f"Zoo({self.kind}, {count:,} of {self.models:,} models, {where})"
 
@@ -406,13 +435,13 @@ def check_rows(rows: Any, models: int, where: str) -> Int[np.ndarray, " rows"]:
     return rows.astype(int)
 
 
-def quantiles_of(zoo: Any) -> dict[str, dict[str, float]]:
-    """Quantiles of each score over the trained models, by the first measurement."""
-    levels = _LEVELS if len(zoo.trained) else ()
-    return {
-        name: {str(x): float(np.quantile(values[zoo.trained, 0], x)) for x in levels}
-        for name, values in zoo.scores.items()
-    }
+def quantile_lines(facts: Mapping[str, Any]) -> list[str]:
+    """The quantiles of each score, if there are any, in a line."""
+    lines = []
+    for name, quantiles in facts["quantiles"].items():
+        values = ", ".join(f"{value:.4g}" for value in quantiles.values())
+        lines += [f"{name} at quantiles .05 .25 .5 .75 .95: {values}"] if values else []
+    return lines
 
 
 def stored_arrays(space: WeightSpace, columns: Iterable[Column]) -> dict[str, Form]:

@@ -18,12 +18,12 @@ from ._task import (
     ACTIVATIONS,
     ImageTask,
     Labeled,
+    accuracy_and_loss,
     add,
     check_choice,
     check_positive,
     cross_entropy,
     make_space,
-    mean_of_parts,
     normalize,
     scaled,
     zeros,
@@ -146,13 +146,7 @@ class Classifier(ImageTask):
         self, params: PyTree, examples: Labeled, *, key: PRNGKeyArray
     ) -> dict[str, Float[Array, ""]]:
         """Accuracy and loss, with the right classes."""
-
-        def score(part: Labeled) -> dict[str, Array]:
-            logits, classes = self.logits(params, scaled(part).images), part.classes
-            right = jnp.argmax(logits, axis=-1) == classes
-            return {"success": jnp.mean(right), "loss": cross_entropy(logits, classes)}
-
-        return mean_of_parts(score, examples)
+        return accuracy_and_loss(lambda images: self.logits(params, images), examples)
 
     @cached_property
     def space(self) -> WeightSpace:

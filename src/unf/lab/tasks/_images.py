@@ -17,13 +17,13 @@ from ._task import (
     ACTIVATIONS,
     ImageTask,
     Labeled,
+    accuracy_and_loss,
     add,
     check_choice,
     check_positive,
     cross_entropy,
     make_norm,
     make_space,
-    mean_of_parts,
     normalize,
     scaled,
     truncated_normal,
@@ -216,13 +216,7 @@ class SmallCNN(ImageTask):
         self, params: PyTree, examples: Labeled, *, key: PRNGKeyArray
     ) -> dict[str, Float[Array, ""]]:
         """Accuracy and loss, without dropout."""
-
-        def score(part: Labeled) -> dict[str, Array]:
-            logits, classes = self.logits(params, scaled(part).images), part.classes
-            right = jnp.argmax(logits, axis=-1) == classes
-            return {"success": jnp.mean(right), "loss": cross_entropy(logits, classes)}
-
-        return mean_of_parts(score, examples)
+        return accuracy_and_loss(lambda images: self.logits(params, images), examples)
 
     @cached_property
     def space(self) -> WeightSpace:

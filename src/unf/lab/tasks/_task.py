@@ -180,6 +180,19 @@ def scaled(batch: Labeled) -> Labeled:
     return batch._replace(images=batch.images.astype(jnp.float32) / 255)
 
 
+def accuracy_and_loss(
+    logits: Callable[[Array], Array], examples: Labeled
+) -> dict[str, Float[Array, ""]]:
+    """How often a classifier is right, `success`, and its cross entropy, `loss`."""
+
+    def score(part: Labeled) -> dict[str, Array]:
+        found, classes = logits(scaled(part).images), part.classes
+        right = jnp.argmax(found, axis=-1) == classes
+        return {"success": jnp.mean(right), "loss": cross_entropy(found, classes)}
+
+    return mean_of_parts(score, examples)
+
+
 @dataclass(frozen=True)
 class TextTask(Task):
     """Predicting the next symbol of a text. A subclass needs `init` and `logits`."""
