@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from unf.meta import EvolutionStrategies, FullUnroll, MeanEstimator, Problem
+from unf.meta import Backpropagation, EvolutionStrategies, MeanEstimator, Problem
 
 KEY = jax.random.key(0)
 
@@ -44,8 +44,13 @@ class InfluenceBalancing(Problem):
 
 def exact(problem, theta, horizon, objective, runs=2000):
     """The gradient by differentiating through many unrolls, and its standard error."""
-    estimator = FullUnroll(horizon, objective=objective)
-    one = jax.jit(jax.vmap(lambda k: estimator.estimate(problem, theta, (), key=k)[0].gradient))
+    estimator = Backpropagation(horizon, objective=objective)
+
+    def one(key):
+        new = estimator.init(problem, theta, key=key)
+        return estimator.estimate(problem, theta, new, key=key)[0].gradient
+
+    one = jax.jit(jax.vmap(one))
     return mean_and_error(one(jax.random.split(jax.random.key(9), runs)))
 
 
@@ -107,11 +112,11 @@ def test_influence_balancing_separates_them():
     assert np.sign(short) == -np.sign(true) and abs(short) > 4 * deviation
 
 
-def test_no_pair_outweighs_the_others():
-    """The estimate from one pair is scaled to the largest norm, if it is larger."""
-    free, strict = (
-        EvolutionStrategies(20, window=5, pairs=1, max_norm=norm) for norm in (np.inf, 0.25)
-    )
+@pytest.mark.parametrize("make", [EvolutionStrategies, Backpropagation])
+def test_no_run_outweighs_the_others(make):
+    """The estimate from one run or pair is scaled to the largest norm, if it is larger."""
+    one = {"pairs" if make is EvolutionStrategies else "runs": 1}
+    free, strict = (make(20, window=5, **one, max_norm=norm) for norm in (np.inf, 0.25))
     for seed in range(5):
         key = jax.random.key(seed)
         runs = free.init(Quadratic(), THETA, key=key)
@@ -121,18 +126,62 @@ def test_no_pair_outweighs_the_others():
             np.testing.assert_allclose(b, factor * a, rtol=1e-5)
 
 
-def test_full_unroll_is_the_gradient():
-    def objective(theta):
-        first, rest = jax.random.split(jax.random.split(KEY, 1)[0])
-        state, losses = Quadratic().init(theta, key=first), []
-        for key in jax.random.split(rest, 7):
-            state, loss = Quadratic().step(theta, state, key)
-            losses.append(loss)
-        return jnp.mean(jnp.stack(losses))
+def unrolled(theta, state, keys):
+    """The mean loss of the steps, and the state after them; a new state if there is none."""
+    first, rest = jax.random.split(keys[0])
+    state, losses = LearnedStart().init(theta, key=first) if state is None else state, []
+    for key in jax.random.split(rest, 4):
+        state, loss = LearnedStart().step(theta, state, key)
+        losses.append(loss)
+    return jnp.mean(jnp.stack(losses)), state
 
-    found, _ = estimate(FullUnroll(7), Quadratic(), THETA, (), KEY)
-    np.testing.assert_allclose(found.gradient["rate"], jax.jit(jax.grad(objective))(THETA)["rate"])
-    np.testing.assert_allclose(found.loss, objective(THETA))
+
+class LearnedStart(Quadratic):
+    """The initial state depends on θ too."""
+
+    def init(self, theta, *, key):
+        return theta["shift"] * super().init(theta, key=key)
+
+
+def test_backpropagation_through_an_unroll_is_the_gradient():
+    """In each window, with the state that it starts from as a constant."""
+    estimator, state = Backpropagation(8, window=4), None
+    runs = estimator.init(LearnedStart(), THETA, key=KEY)
+    gradient = jax.jit(jax.value_and_grad(unrolled, has_aux=True))
+    for seed, starts in enumerate([True, False, True]):
+        key = jax.random.key(seed)
+        found, runs = estimate(estimator, LearnedStart(), THETA, runs, key)
+        state = None if starts else state
+        (loss, state), expected = gradient(THETA, state, jax.random.split(key, 1))
+        for name in THETA:
+            np.testing.assert_allclose(found.gradient[name], expected[name], rtol=1e-5)
+        np.testing.assert_allclose(found.loss, loss, rtol=1e-6)
+
+
+@pytest.mark.parametrize("objective", ["mean", "final"])
+def test_windows_that_are_truncated_ignore_what_came_before(objective):
+    true, error = exact(Quadratic(), THETA, 20, objective)["rate"]
+    for window, is_exact in ((20, True), (5, False)):
+        found = Backpropagation(20, window=window, runs=4, objective=objective)
+        both = estimated(Quadratic(), THETA, found, repeats=1000)
+        (rate, deviation), (shift, _) = both["rate"], both["shift"]
+        assert (abs(rate - true) < 4 * np.hypot(deviation, error)) == is_exact
+        assert shift == pytest.approx(0.4)
+
+
+def test_runs_cover_the_horizon_and_lost_ones_begin_again():
+    estimator = Backpropagation(20, window=5, runs=4, max_loss=0.6)
+    runs = estimator.init(Quadratic(), THETA, key=KEY)
+    np.testing.assert_array_equal(runs.clock, [0, 5, 10, 15])
+    found, after = estimate(estimator, Quadratic(), {**THETA, "shift": jnp.zeros(())}, runs, KEY)
+    np.testing.assert_array_equal(after.clock, [5, 10, 15, 0])
+    np.testing.assert_array_equal(after.fresh, [False, False, False, True])
+    np.testing.assert_array_equal(after.whole, [True, False, False, True])
+    assert int(found.lost) == 0
+    found, after = estimate(estimator, Quadratic(), {**THETA, "shift": jnp.array(9.0)}, runs, KEY)
+    assert int(found.lost) == 4 and bool(after.fresh.all())
+    np.testing.assert_array_equal(after.whole, [False, False, False, True])
+    assert all(float(x) == 0 for x in jax.tree.leaves(found.gradient))
 
 
 def test_pairs_cover_the_horizon_and_begin_again_at_its_end():
@@ -248,7 +297,7 @@ class Prepared(Quadratic):
 
 
 @pytest.mark.parametrize(
-    "estimator", [EvolutionStrategies(6, window=3, pairs=2), FullUnroll(6)], ids=["pes", "unroll"]
+    "estimator", [EvolutionStrategies(6, window=3, pairs=2), Backpropagation(6)], ids=["pes", "unroll"]
 )
 def test_what_is_prepared_is_what_steps_read(estimator):
     found = []
@@ -272,7 +321,7 @@ def test_theta_is_prepared_once_per_window():
     assert "sin " in str(jaxpr) and "sin " not in str(scan.params["jaxpr"])
 
 
-BOTH = MeanEstimator([EvolutionStrategies(20, window=5, pairs=4), FullUnroll(7, runs=2)])
+BOTH = MeanEstimator([EvolutionStrategies(20, window=5, pairs=4), Backpropagation(7, runs=2)])
 
 
 def test_several_problems_are_averaged():
@@ -322,4 +371,8 @@ def test_mistakes():
     with pytest.raises(ValueError, match="objective is 'best'"):
         EvolutionStrategies(100, objective="best")
     with pytest.raises(ValueError, match="horizon is 0"):
-        FullUnroll(0)
+        Backpropagation(0)
+    with pytest.raises(ValueError, match="horizon is 120 and window 50"):
+        Backpropagation(120, window=50)
+    with pytest.raises(ValueError, match="runs is 0"):
+        Backpropagation(100, runs=0)

@@ -126,11 +126,7 @@ class EvolutionStrategies(Estimator):
             ValueError: if the horizon is not a multiple of the window, or an argument is
                 invalid.
         """
-        if window < 1 or horizon < 1 or horizon % window:
-            raise ValueError(
-                f"horizon is {horizon} and window {window}; expected a multiple of the window, "
-                f"such as {max(1, round(horizon / max(window, 1))) * max(window, 1)}"
-            )
+        _check_window(horizon, window)
         if pairs < 1 or not 0 < sigma < inf or not max_norm > 0:
             found = f"pairs is {pairs}, sigma {sigma} and max_norm {max_norm}"
             raise ValueError(f"{found}; expected positive numbers")
@@ -143,8 +139,7 @@ class EvolutionStrategies(Estimator):
 
     def init(self, problem: Problem, theta: Any, *, key: PRNGKeyArray) -> Pair:
         """Start the pairs, at different steps of the horizon."""
-        windows = self.horizon // self.window
-        clock = (jnp.arange(self.pairs) * windows // self.pairs * self.window).astype(jnp.int32)
+        clock = _clocks(self.horizon, self.window, self.pairs)
         fresh = jax.vmap(lambda k: self._fresh(problem, theta, k))(
             jax.random.split(key, self.pairs)
         )
@@ -215,59 +210,124 @@ class EvolutionStrategies(Estimator):
         return Pair(states, noise, jnp.zeros((), jnp.int32), jnp.ones((), bool))
 
 
-class FullUnroll(Estimator):
-    """The exact gradient, by differentiating through whole unrolls from new states.
+class Run(NamedTuple):
+    """A run that is differentiated window by window.
 
-    Memory grows with the horizon, and over many steps the gradient may explode.
+    Attributes:
+        state: its state.
+        clock: the step that it has reached in the horizon.
+        whole: whether it started at step 0.
+        fresh: whether it starts from a new state in the next window.
+    """
+
+    state: PyTree
+    clock: Int[Array, ""]
+    whole: Bool[Array, ""]
+    fresh: Bool[Array, ""]
+
+
+class Backpropagation(Estimator):
+    """Differentiating through windows of an unroll, in reverse mode.
+
+    If the window is the whole horizon, this is the exact gradient, but memory grows with the
+    horizon, and over many steps the gradient may explode. Shorter windows are truncated
+    backpropagation through time: a run continues from where it was, and the effect of θ in earlier
+    windows is ignored. That is a bias toward what helps soon, but the estimate has much less noise
+    than evolution strategies have, whose noise grows with the number of parameters.
+
+    Runs start at different steps of the horizon, and a run that reaches the end starts over, as do
+    runs with a loss that is not finite or that end a window beyond `max_loss`. Estimates that are
+    not finite do not count, and losses beyond `max_loss` have no gradient.
 
     Attributes:
         horizon: T, the number of steps of an unroll.
-        runs: the number of unrolls to average.
+        window: the number of steps to differentiate through.
+        runs: the number of runs to average.
         objective: "mean" or "final", the mean loss or the last one.
+        max_norm: the largest norm of the gradient of one run; larger ones are scaled to it.
+        max_loss: the largest loss that counts.
     """
 
     horizon: int = eqx.field(static=True)
+    window: int = eqx.field(static=True)
     runs: int = eqx.field(static=True)
     objective: str = eqx.field(static=True)
+    max_norm: float = eqx.field(static=True)
+    max_loss: Float[Array, ""] = eqx.field(converter=jnp.asarray)
 
-    def __init__(self, horizon: int, *, runs: int = 1, objective: str = "mean"):
-        """Initialize an estimator; the arguments are the attributes."""
-        if horizon < 1 or runs < 1:
-            raise ValueError(f"horizon is {horizon} and runs {runs}; expected at least 1")
+    def __init__(
+        self,
+        horizon: int,
+        *,
+        window: int | None = None,
+        runs: int = 1,
+        objective: str = "mean",
+        max_norm: float = inf,
+        max_loss: Any = jnp.inf,
+    ):
+        """Initialize an estimator; without a window, it differentiates through whole unrolls.
+
+        Raises:
+            ValueError: if the horizon is not a multiple of the window, or an argument is
+                invalid.
+        """
+        window = horizon if window is None else window
+        _check_window(horizon, window)
+        if runs < 1 or not max_norm > 0:
+            raise ValueError(f"runs is {runs} and max_norm {max_norm}; expected positive numbers")
         _check_objective(objective)
-        self.horizon, self.runs, self.objective = horizon, runs, objective
+        self.horizon, self.window, self.runs = horizon, window, runs
+        self.objective, self.max_norm, self.max_loss = objective, max_norm, max_loss
 
-    def init(self, problem: Problem, theta: Any, *, key: PRNGKeyArray) -> tuple[()]:
-        """Nothing: every estimate starts new runs."""
-        return ()
+    def init(self, problem: Problem, theta: Any, *, key: PRNGKeyArray) -> Run:
+        """Start the runs, at different steps of the horizon."""
+        clock, ready = _clocks(self.horizon, self.window, self.runs), problem.prepare(theta)
+        keys = jax.random.split(key, self.runs)
+        states = jax.vmap(lambda k: problem.init(ready, key=k))(keys)
+        return Run(states, clock, clock == 0, jnp.ones(self.runs, bool))
 
     def estimate(
-        self, problem: Problem, theta: Any, runs: tuple[()], *, key: PRNGKeyArray
-    ) -> tuple[Estimate, tuple[()]]:
-        """Unroll from new states, and differentiate."""
+        self, problem: Problem, theta: Any, runs: Run, *, key: PRNGKeyArray
+    ) -> tuple[Estimate, Run]:
+        """Continue every run by one window, and differentiate."""
+        parts, losses, lost, runs = jax.vmap(lambda run, k: self._continue(problem, theta, run, k))(
+            runs, jax.random.split(key, self.runs)
+        )
+        loss, counted = _mean_of_finite(losses)
+        gradient = jax.tree.map(lambda g: jnp.sum(g, axis=0) / counted.astype(g.dtype), parts)
+        return Estimate(gradient, loss, jnp.sum(lost).astype(jnp.int32)), runs
 
-        def objective(theta: Any, key: PRNGKeyArray) -> tuple[Array, Array]:
-            first, rest = jax.random.split(key)
+    def _continue(
+        self, problem: Problem, theta: Any, run: Run, key: PRNGKeyArray
+    ) -> tuple[PyTree, Array, Array, Run]:
+        """Continue one run: its gradient, its loss or NaN, whether it is lost."""
+        fresh_key, step_key = jax.random.split(key)
+        clock, keys = run.clock + self.window, jax.random.split(step_key, self.window)
+        at_end = clock >= self.horizon
+
+        def objective(theta: Any) -> tuple[Array, tuple[PyTree, Array]]:
             ready = problem.prepare(theta)
+            fresh = problem.init(ready, key=fresh_key)
+            state = jax.tree.map(lambda a, b: jnp.where(run.fresh, a, b), fresh, run.state)
             step = jax.checkpoint(lambda s, k: problem.step(ready, s, problem.draw(key=k)))
-            keys = jax.random.split(rest, self.horizon)
-            _, losses = jax.lax.scan(step, problem.init(ready, key=first), keys)
-            chosen = jnp.mean(losses) if self.objective == "mean" else losses[-1]
-            return chosen, jnp.mean(losses)
+            state, losses = jax.lax.scan(step, state, keys)
+            counts = jnp.minimum(losses, self.max_loss.astype(losses.dtype))
+            if self.objective == "mean":
+                return jnp.mean(counts), (state, losses)
+            final = counts[-1] * (self.horizon // self.window)
+            return jnp.where(at_end & run.whole, final, 0), (state, losses)
 
-        one = jax.vmap(jax.grad(objective, has_aux=True), in_axes=(None, 0))
-        gradients, losses = one(theta, jax.random.split(key, self.runs))
-        usable = jnp.isfinite(losses)
-        for leaf in jax.tree.leaves(gradients):
-            usable &= jnp.all(jnp.isfinite(leaf.reshape(self.runs, -1)), axis=1)
-        loss, counted = _mean_of_finite(jnp.where(usable, losses, jnp.nan))
-
-        def average(x: Array) -> Array:
-            kept = jnp.where(usable.reshape(-1, *[1] * (x.ndim - 1)), x, 0)
-            return jnp.sum(kept, axis=0) / counted.astype(x.dtype)
-
-        gradient = jax.tree.map(average, gradients)
-        return Estimate(gradient, loss, jnp.sum(~usable).astype(jnp.int32)), ()
+        gradient, (state, losses) = jax.grad(objective, has_aux=True)(theta)
+        norm = jnp.linalg.norm(ravel_pytree(gradient)[0])
+        finite = jnp.all(jnp.isfinite(losses))
+        usable = finite & jnp.isfinite(norm)
+        factor = 1 / jnp.maximum(1, norm / self.max_norm)
+        gradient = jax.tree.map(
+            lambda g: jnp.where(usable, factor.astype(g.dtype) * g, 0), gradient
+        )
+        lost = ~finite | (losses[-1] >= self.max_loss)
+        run = Run(state, jnp.where(at_end, 0, clock), at_end | (run.whole & ~lost), at_end | lost)
+        return gradient, jnp.where(usable, jnp.mean(losses), jnp.nan), lost | ~usable, run
 
 
 class MeanEstimator(Estimator):
@@ -319,6 +379,19 @@ def _mean_of_finite(losses: Float[Array, " runs"]) -> tuple[Float[Array, ""], Fl
     counted = jnp.maximum(jnp.sum(finite), 1).astype(losses.dtype)
     mean = jnp.sum(jnp.where(finite, losses, 0)) / counted
     return jnp.where(jnp.any(finite), mean, jnp.nan), counted
+
+
+def _clocks(horizon: int, window: int, runs: int) -> Int[Array, " runs"]:
+    """Where in the horizon runs start, so that together they cover it."""
+    return (jnp.arange(runs) * (horizon // window) // runs * window).astype(jnp.int32)
+
+
+def _check_window(horizon: int, window: int) -> None:
+    if window < 1 or horizon < 1 or horizon % window:
+        raise ValueError(
+            f"horizon is {horizon} and window {window}; expected a multiple of the window, "
+            f"such as {max(1, round(horizon / max(window, 1))) * max(window, 1)}"
+        )
 
 
 def _check_objective(objective: str) -> None:

@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree, UInt32
 
 from .._devices import UnevenError, connect, even_mesh, put
-from ._estimators import Estimator, EvolutionStrategies, MeanEstimator
+from ._estimators import Backpropagation, Estimator, EvolutionStrategies, MeanEstimator
 
 
 class MetaState(NamedTuple):
@@ -58,46 +58,49 @@ def begin(
 
 
 def shard(state: MetaState, problem: Any, estimator: Estimator) -> tuple[MetaState, Any]:
-    """Shard pairs of runs across all devices of all processes, and replicate everything else.
+    """Shard runs, or pairs of them, across all devices of all processes, and replicate everything else.
 
     Raises:
-        UnevenError: if the pairs cannot be sharded evenly across the processes.
+        UnevenError: if the runs cannot be sharded evenly across the processes.
     """
-    if not (pairs := _pairs(estimator)):
+    if not (runs := _runs(estimator)):
         if jax.process_count() > 1:
-            raise UnevenError("full unrolls run in one process; choose another estimator")
+            name = type(estimator).__name__
+            raise UnevenError(f"{name} runs in one process; choose another estimator")
         return state, problem
-    connect(even_mesh(pairs, "pairs"))
-    replicated, sharded = _shardings(pairs, state)
+    connect(even_mesh(runs, "runs"))
+    replicated, sharded = _shardings(runs, state)
     data, rest = eqx.partition(problem, eqx.is_array)
     placed = put(state._replace(runs=None), replicated)
     problem = eqx.combine(put(data, replicated), rest)
     return placed._replace(runs=put(state.runs, sharded)), problem
 
 
-def _pairs(estimator: Estimator) -> int:
-    """How many parts runs can be sharded into; 0 if they are not pairs."""
+def _runs(estimator: Estimator) -> int:
+    """How many parts the runs can be sharded into; 0 if that is unknown."""
     if isinstance(estimator, MeanEstimator):
-        counts = [_pairs(one) for one in estimator.estimators]
+        counts = [_runs(one) for one in estimator.estimators]
         return gcd(*counts) if all(counts) else 0
+    if isinstance(estimator, Backpropagation):
+        return estimator.runs
     return estimator.pairs if isinstance(estimator, EvolutionStrategies) else 0
 
 
-def _shardings(pairs: int, state: MetaState) -> tuple[NamedSharding, NamedSharding]:
-    """The shardings of replicated arrays, and of arrays sharded by pairs."""
-    mesh, copies = even_mesh(pairs, "pairs"), [None] * state.step.ndim
-    by_pairs = NamedSharding(mesh, PartitionSpec(*copies, "pairs"))
-    return NamedSharding(mesh, PartitionSpec()), by_pairs
+def _shardings(runs: int, state: MetaState) -> tuple[NamedSharding, NamedSharding]:
+    """The shardings of replicated arrays, and of arrays sharded by runs."""
+    mesh, copies = even_mesh(runs, "runs"), [None] * state.step.ndim
+    by_runs = NamedSharding(mesh, PartitionSpec(*copies, "runs"))
+    return NamedSharding(mesh, PartitionSpec()), by_runs
 
 
 def _keep_sharded(
     state: MetaState, metrics: Metrics, estimator: Estimator
 ) -> tuple[MetaState, Metrics]:
     """Keep the shardings of `shard`, so that every process can read replicated arrays."""
-    if not (pairs := _pairs(estimator)):
+    if not (runs := _runs(estimator)):
         return state, metrics
     keep = jax.lax.with_sharding_constraint
-    replicated, sharded = _shardings(pairs, state)
+    replicated, sharded = _shardings(runs, state)
     same, metrics = keep((state._replace(runs=None), metrics), replicated)
     return same._replace(runs=keep(state.runs, sharded)), metrics
 

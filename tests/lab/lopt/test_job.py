@@ -17,7 +17,7 @@ from unf.lab import report
 from unf.lab.lopt import MetaError, MetaTraining, first_theta, meta_train
 from unf.lab.lopt._job import Pace
 from unf.lab.tasks import MLPTask
-from unf.meta import FullUnroll
+from unf.meta import Backpropagation
 from unf.optim import load
 
 TASK = MLPTask(dataset="digits", hidden=(3,), batch_size=4)
@@ -222,11 +222,15 @@ def test_a_cut_that_makes_no_sense_is_refused(tmp_path):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("estimator", ["es", "unroll"])
+@pytest.mark.parametrize("estimator", ["es", "tbptt", "unroll"])
 def test_other_estimators(estimator, tmp_path):
     options = dataclasses.replace(OPTIONS, estimator=estimator, steps=2)
     made = options.make_estimator(TASK, 1.0)
-    assert isinstance(made, FullUnroll) if estimator == "unroll" else made.noise == "truncated"
+    if estimator == "es":
+        assert made.noise == "truncated"
+    else:
+        assert isinstance(made, Backpropagation)
+        assert made.window == (options.window if estimator == "tbptt" else made.horizon)
     theta = meta_train(TASK, "sgdm", tmp_path, options, show_progress=False)
     assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(theta))
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_type_hints
 import jax
 import optax
 
-from ...meta import Estimator, EvolutionStrategies, FullUnroll, Task
+from ...meta import Backpropagation, Estimator, EvolutionStrategies, Task
 from .._folder import added
 from ..data import MissingDataError
 from ..tasks import (
@@ -75,13 +75,13 @@ class MetaTraining:
     """Keep it constant, or let it decay as a cosine to a tenth after a warm-up."""
     clip: float = 1.0
     """Largest allowed norm of a meta-gradient."""
-    estimator: Literal["pes", "nres", "es", "unroll"] = "pes"
-    """Evolution strategies with persistent, reused or truncated noise, or the exact gradient of
-    whole unrolls."""
+    estimator: Literal["pes", "nres", "es", "tbptt", "unroll"] = "pes"
+    """Evolution strategies with persistent, reused or truncated noise; or backpropagation through
+    windows of an unroll, or through the whole."""
     pairs: int = 16
-    """Antithetic pairs of runs; for unroll, the number of unrolls."""
+    """Antithetic pairs of runs; for backpropagation, half the number of runs."""
     sigma: float = 0.01
-    """Standard deviation of the perturbations of θ (not for unroll)."""
+    """Standard deviation of the perturbations of θ (not for backpropagation)."""
     window: int = 50
     """Inner steps between meta-steps (not for unroll)."""
     horizon: int = 0
@@ -93,7 +93,7 @@ class MetaTraining:
     head_start: Literal["random", "pointwise"] = "random"
     """Initial coefficients of an equivariant head."""
     max_norm: float = added(inf)
-    """Largest norm of the estimate from one pair of runs (not for unroll)."""
+    """Largest norm of the estimate from one run or pair of runs."""
     hidden_channels: int = added(32)
     """Channels of the pointwise layers of an optimizer's network."""
     cut: float = 2.0
@@ -124,8 +124,16 @@ class MetaTraining:
     def make_estimator(self, task: Task, max_loss: float) -> Estimator:
         """The estimator of meta-gradients on a task."""
         horizon = self.horizon or task.horizon
-        if self.estimator == "unroll":
-            return FullUnroll(horizon, runs=self.pairs, objective=self.objective)
+        if self.estimator in ("tbptt", "unroll"):
+            windows = self.estimator == "tbptt"
+            return Backpropagation(
+                horizon,
+                window=self.window if windows else None,
+                runs=2 * self.pairs,
+                objective=self.objective,
+                max_norm=self.max_norm,
+                max_loss=max_loss if windows else inf,
+            )
         return EvolutionStrategies(
             horizon,
             window=self.window,
