@@ -1,7 +1,7 @@
 """Estimators of meta-gradients, behind one small interface."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
@@ -302,15 +302,17 @@ class Backpropagation(Estimator):
     ) -> tuple[PyTree, Array, Array, Run]:
         """Continue one run: its gradient, its loss or NaN, whether it is lost."""
         fresh_key, step_key = jax.random.split(key)
-        clock, keys = run.clock + self.window, jax.random.split(step_key, self.window)
+        inputs = jax.random.split(step_key, self.window)
+        if self.window < self.horizon:
+            inputs = jax.vmap(lambda k: problem.draw(key=k))(inputs)
+        clock = run.clock + self.window
         at_end = clock >= self.horizon
 
         def objective(theta: Any) -> tuple[Array, tuple[PyTree, Array]]:
             ready = problem.prepare(theta)
             fresh = problem.init(ready, key=fresh_key)
             state = jax.tree.map(lambda a, b: jnp.where(run.fresh, a, b), fresh, run.state)
-            step = jax.checkpoint(lambda s, k: problem.step(ready, s, problem.draw(key=k)))
-            state, losses = jax.lax.scan(step, state, keys)
+            state, losses = jax.lax.scan(self._step_of(problem, ready), state, inputs)
             counts = jnp.minimum(losses, self.max_loss.astype(losses.dtype))
             if self.objective == "mean":
                 return jnp.mean(counts), (state, losses)
@@ -328,6 +330,12 @@ class Backpropagation(Estimator):
         lost = ~finite | (losses[-1] >= self.max_loss)
         run = Run(state, jnp.where(at_end, 0, clock), at_end | (run.whole & ~lost), at_end | lost)
         return gradient, jnp.where(usable, jnp.mean(losses), jnp.nan), lost | ~usable, run
+
+    def _step_of(self, problem: Problem, ready: Any) -> Callable:
+        """A step of the loop; of a whole unroll, only states are kept, to save memory."""
+        if self.window < self.horizon:
+            return lambda state, drawn: problem.step(ready, state, drawn)
+        return jax.checkpoint(lambda state, k: problem.step(ready, state, problem.draw(key=k)))
 
 
 class MeanEstimator(Estimator):

@@ -154,7 +154,7 @@ def gain(logarithm: Array) -> Array:
 
 def root_mean_square(x: Array) -> Float[Array, ""]:
     """The root mean square of all entries."""
-    return jnp.sqrt(jnp.mean(jnp.square(x)))
+    return jnp.sqrt(jnp.mean(jnp.square(x)) + TINY)  # with a derivative at zero
 
 
 class Theta(eqx.Module):

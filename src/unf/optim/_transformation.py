@@ -162,7 +162,7 @@ def _steps(
     roots = nothing
     if squares is not None:
         share = 1 - theta.gamma_squares ** (step + 1)
-        roots = [jnp.sqrt(v / share.astype(v.dtype)) + TINY for v in squares]
+        roots = [jnp.sqrt(v / share.astype(v.dtype) + TINY) for v in squares]
         nominal = [m / root for m, root in zip(nominal, roots, strict=True)]
     head, direction = None, None
     if momenta is not None:
