@@ -4,7 +4,9 @@ With several processes (`jax.distributed`), each holds its shards of sharded arr
 replicated ones.
 """
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -94,6 +96,17 @@ def enough_memory(kind: type[Exception], what: str, remedy: str) -> Iterator[Non
             raise
         reason = memory_reason(error)
         raise kind(f"the device has no memory for {what}; {remedy} ({reason})") from error
+
+
+def in_threads(function: Callable, *inputs: Iterable[Any]) -> list[Any]:
+    """Map a function that compiles, which XLA does outside Python's lock.
+
+    Several processes must start programs in the same order, so they map one by one.
+    """
+    if jax.process_count() > 1:
+        return list(map(function, *inputs))
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        return list(threads.map(function, *inputs))
 
 
 def is_first() -> bool:

@@ -297,7 +297,9 @@ class Prepared(Quadratic):
 
 
 @pytest.mark.parametrize(
-    "estimator", [EvolutionStrategies(6, window=3, pairs=2), Backpropagation(6)], ids=["pes", "unroll"]
+    "estimator",
+    [EvolutionStrategies(6, window=3, pairs=2), Backpropagation(6)],
+    ids=["pes", "unroll"],
 )
 def test_what_is_prepared_is_what_steps_read(estimator):
     found = []

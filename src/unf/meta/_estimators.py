@@ -358,27 +358,36 @@ class MeanEstimator(Estimator):
 
     def init(self, problem: tuple[Problem, ...], theta: Any, *, key: PRNGKeyArray) -> tuple:
         """Start the runs of every problem."""
+        parts = self.parts(problem, key)
+        return tuple(one.init(each, theta, key=k) for one, each, k in parts)
+
+    def parts(
+        self, problem: tuple[Problem, ...], key: PRNGKeyArray
+    ) -> list[tuple[Estimator, Problem, PRNGKeyArray]]:
+        """The estimator, the problem and the key of each part."""
         if len(problem) != len(self.estimators):
             raise ValueError(
                 f"{len(self.estimators)} estimators for {len(problem)} problems; expected one each"
             )
         keys = jax.random.split(key, len(self.estimators))
-        parts = zip(self.estimators, problem, keys, strict=True)
-        return tuple(one.init(each, theta, key=k) for one, each, k in parts)
+        return list(zip(self.estimators, problem, keys, strict=True))
 
     def estimate(
         self, problem: tuple[Problem, ...], theta: Any, runs: tuple, *, key: PRNGKeyArray
     ) -> tuple[Estimate, tuple]:
         """Continue the runs of every problem, and average."""
-        keys = jax.random.split(key, len(self.estimators))
-        parts = zip(self.estimators, problem, runs, keys, strict=True)
+        parts = zip(self.parts(problem, key), runs, strict=True)
         estimates, runs = zip(
-            *(one.estimate(each, theta, r, key=k) for one, each, r, k in parts), strict=True
+            *(one.estimate(each, theta, r, key=k) for (one, each, k), r in parts), strict=True
         )
+        return self.average(estimates), runs
+
+    def average(self, estimates: Sequence[Estimate]) -> Estimate:
+        """The mean of the problems' estimates."""
         gradients, losses, lost = zip(*estimates, strict=True)
         loss, counted = _mean_of_finite(jnp.stack(losses))
         gradient = jax.tree.map(lambda *g: sum(g) / counted.astype(g[0].dtype), *gradients)
-        return Estimate(gradient, loss, jnp.stack(lost).sum(dtype=jnp.int32)), runs
+        return Estimate(gradient, loss, jnp.stack(lost).sum(dtype=jnp.int32))
 
 
 def _mean_of_finite(losses: Float[Array, " runs"]) -> tuple[Float[Array, ""], Float[Array, ""]]:

@@ -1,5 +1,7 @@
-"""Meta-training: many estimates and meta-updates in one call of a compiled function."""
+"""Meta-training: estimates and meta-updates, many of them in one call."""
 
+from collections.abc import Callable, Sequence
+from itertools import repeat
 from math import gcd
 from typing import Any, NamedTuple
 
@@ -10,8 +12,14 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree, UInt32
 
-from .._devices import UnevenError, connect, even_mesh, put
-from ._estimators import Backpropagation, Estimator, EvolutionStrategies, MeanEstimator
+from .._devices import UnevenError, connect, even_mesh, in_threads, put
+from ._estimators import (
+    Backpropagation,
+    Estimate,
+    Estimator,
+    EvolutionStrategies,
+    MeanEstimator,
+)
 
 
 class MetaState(NamedTuple):
@@ -53,12 +61,21 @@ def begin(
     The key draws the initial states of the runs; `advance` needs another one. The problem is
     what the estimator takes: a `Problem`, or a tuple of them for a `MeanEstimator`.
     """
-    runs = eqx.filter_jit(estimator.init)(problem, theta, key=key)
+    if isinstance(estimator, MeanEstimator):
+        parts = zip(*estimator.parts(problem, key), strict=True)
+        runs: Any = tuple(in_threads(_started, *parts, repeat(theta)))
+    else:
+        runs = _started(estimator, problem, key, theta)
     return MetaState(theta, optimizer.init(theta), runs, jnp.zeros((), jnp.int32))
 
 
+@eqx.filter_jit
+def _started(estimator: Estimator, problem: Any, key: PRNGKeyArray, theta: Any) -> PyTree:
+    return estimator.init(problem, theta, key=key)
+
+
 def shard(state: MetaState, problem: Any, estimator: Estimator) -> tuple[MetaState, Any]:
-    """Shard runs, or pairs of them, across all devices of all processes, and replicate everything else.
+    """Shard runs, or pairs of them, across all devices, and replicate everything else.
 
     Raises:
         UnevenError: if the runs cannot be sharded evenly across the processes.
@@ -93,32 +110,29 @@ def _shardings(runs: int, state: MetaState) -> tuple[NamedSharding, NamedShardin
     return NamedSharding(mesh, PartitionSpec()), by_runs
 
 
-def _keep_sharded(
-    state: MetaState, metrics: Metrics, estimator: Estimator
-) -> tuple[MetaState, Metrics]:
+def _keep_sharded(state: MetaState, found: Any, estimator: Estimator) -> tuple[MetaState, Any]:
     """Keep the shardings of `shard`, so that every process can read replicated arrays."""
     if not (runs := _runs(estimator)):
-        return state, metrics
+        return state, found
     keep = jax.lax.with_sharding_constraint
     replicated, sharded = _shardings(runs, state)
-    same, metrics = keep((state._replace(runs=None), metrics), replicated)
-    return same._replace(runs=keep(state.runs, sharded)), metrics
+    same, found = keep((state._replace(runs=None), found), replicated)
+    return same._replace(runs=keep(state.runs, sharded)), found
 
 
-@eqx.filter_jit
 def advance(
     problem: Any,
     estimator: Estimator,
     update: Any,
     state: MetaState,
-    count: Int[Array, ""],
+    count: Int[Array, ""] | int,
     *,
     key: Key[Array, "*copies"] | UInt32[Array, "*copies 2"],
     at_most: int,
 ) -> tuple[MetaState, Metrics]:
-    """Make `count` meta-steps in one call; estimates that are not finite change nothing.
+    """Make `count` meta-steps; estimates that are not finite change nothing.
 
-    Several meta-trainings on one problem run in one call if their estimators, states and keys are
+    Several meta-trainings on one problem run at once if their estimators, states and keys are
     stacked: `jax.tree.map(lambda *x: jnp.stack(x), *several)`.
 
     Args:
@@ -130,45 +144,122 @@ def advance(
         key: the same in every call; each step folds its number into it.
         at_most: the largest `count` to compile for, and the length of the metrics.
     """
-
-    def one(estimator: Estimator, state: MetaState, key: PRNGKeyArray) -> tuple:
-        return _advance(problem, estimator, update, state, count, key, at_most)
-
-    run: Any = eqx.filter_vmap(one) if state.step.ndim else one
-    state, metrics = run(estimator, state, key)
-    return _keep_sharded(state, metrics, estimator)
+    if isinstance(estimator, MeanEstimator):
+        return _advance_together(problem, estimator, update, state, int(count), key, at_most)
+    return _advance(problem, estimator, update, state, jnp.asarray(count), key, at_most)
 
 
+@eqx.filter_jit
 def _advance(
     problem: Any,
     estimator: Estimator,
     update: Any,
     state: MetaState,
     count: Int[Array, ""],
-    key: PRNGKeyArray,
+    key: Any,
     at_most: int,
 ) -> tuple[MetaState, Metrics]:
-    """Make meta-steps of one meta-training."""
-    empty = Metrics(*(jnp.zeros(at_most, dtype) for dtype in (jnp.float32, jnp.float32, jnp.int32)))
+    """Make meta-steps on one problem, all in one program."""
 
-    def body(i: Array, carry: tuple[MetaState, Metrics]) -> tuple[MetaState, Metrics]:
-        state, metrics = carry
-        estimate, runs = estimator.estimate(
-            problem, state.theta, state.runs, key=jax.random.fold_in(key, state.step)
-        )
-        updates, memory = update(estimate.gradient, state.memory, state.theta)
-        learned = optax.apply_updates(state.theta, updates), memory
-        squares = [jnp.sum(jnp.square(g)) for g in jax.tree.leaves(estimate.gradient)]
-        norm = jnp.sqrt(jnp.sum(jnp.stack(squares)))
-        found = Metrics(estimate.loss, norm, estimate.lost)
-        metrics = jax.tree.map(
-            lambda all, one: all.at[i].set(one.astype(all.dtype)), metrics, found
-        )
-        theta, memory = jax.tree.map(
-            lambda new, old: jnp.where(jnp.isfinite(norm), new, old),
-            learned,
-            (state.theta, state.memory),
-        )
-        return MetaState(theta, memory, runs, state.step + 1), metrics
+    def one(estimator: Estimator, state: MetaState, key: PRNGKeyArray) -> tuple:
+        def body(i: Array, carry: tuple[MetaState, Metrics]) -> tuple[MetaState, Metrics]:
+            state, metrics = carry
+            estimate, runs = estimator.estimate(
+                problem, state.theta, state.runs, key=jax.random.fold_in(key, state.step)
+            )
+            state, found = _updated(update, state, estimate)
+            metrics = jax.tree.map(lambda all, one: all.at[i].set(one), metrics, found)
+            return state._replace(runs=runs), metrics
 
-    return jax.lax.fori_loop(0, count, body, (state, empty))
+        dtypes = (jnp.float32, jnp.float32, jnp.int32)
+        empty = Metrics(*(jnp.zeros(at_most, dtype) for dtype in dtypes))
+        return jax.lax.fori_loop(0, count, body, (state, empty))
+
+    state, metrics = _each(one, state)(estimator, state, key)
+    return _keep_sharded(state, metrics, estimator)
+
+
+def _each(function: Callable, state: MetaState) -> Callable:
+    """A function of one meta-training, for all that run at once."""
+    return eqx.filter_vmap(function) if state.step.ndim else function
+
+
+def _updated(update: Any, state: MetaState, estimate: Estimate) -> tuple[MetaState, Metrics]:
+    """The state after a meta-update, with the same runs; and the metrics of the step."""
+    updates, memory = update(estimate.gradient, state.memory, state.theta)
+    learned = optax.apply_updates(state.theta, updates), memory
+    squares = [jnp.sum(jnp.square(g)) for g in jax.tree.leaves(estimate.gradient)]
+    norm = jnp.sqrt(jnp.sum(jnp.stack(squares)))
+    theta, memory = jax.tree.map(
+        lambda new, old: jnp.where(jnp.isfinite(norm), new, old),
+        learned,
+        (state.theta, state.memory),
+    )
+    loss, norm = estimate.loss.astype(jnp.float32), norm.astype(jnp.float32)
+    found = Metrics(loss, norm, estimate.lost.astype(jnp.int32))
+    return MetaState(theta, memory, state.runs, state.step + 1), found
+
+
+def _advance_together(
+    problems: tuple,
+    estimator: MeanEstimator,
+    update: Any,
+    state: MetaState,
+    count: int,
+    key: Any,
+    at_most: int,
+) -> tuple[MetaState, Metrics]:
+    """Make meta-steps on several problems, with a program for each: they compile side by side."""
+    found = []
+    for _ in range(count):
+        keys, bare = _problem_keys(state, key, len(problems)), state._replace(runs=None)
+        parts = in_threads(
+            _estimated, problems, estimator.estimators, state.runs, keys, repeat(bare)
+        )
+        estimates, runs = zip(*parts, strict=True)
+        state, metrics = _updated_together(estimator, update, bare, estimates)
+        state = state._replace(runs=runs)
+        found.append(metrics)
+    return state, _stacked(found, at_most)
+
+
+@eqx.filter_jit
+def _problem_keys(state: MetaState, key: Any, count: int) -> list[Any]:
+    def one(step: Array, key: PRNGKeyArray) -> list[PRNGKeyArray]:
+        return list(jax.random.split(jax.random.fold_in(key, step), count))
+
+    return _each(one, state)(state.step, key)
+
+
+@eqx.filter_jit
+def _estimated(
+    problem: Any, estimator: Estimator, runs: PyTree, key: Any, state: MetaState
+) -> tuple[Estimate, PyTree]:
+    def one(estimator: Estimator, theta: Any, runs: PyTree, key: PRNGKeyArray) -> tuple:
+        return estimator.estimate(problem, theta, runs, key=key)
+
+    estimate, runs = _each(one, state)(estimator, state.theta, runs, key)
+    state, estimate = _keep_sharded(state._replace(runs=runs), estimate, estimator)
+    return estimate, state.runs
+
+
+@eqx.filter_jit
+def _updated_together(
+    estimator: MeanEstimator, update: Any, state: MetaState, estimates: Sequence[Estimate]
+) -> tuple[MetaState, Metrics]:
+    def one(state: MetaState, estimates: Sequence[Estimate]) -> tuple[MetaState, Metrics]:
+        return _updated(update, state, estimator.average(estimates))
+
+    return _each(one, state)(state, estimates)
+
+
+@eqx.filter_jit
+def _stacked(found: list[Metrics], at_most: int) -> Metrics:
+    """The metrics of all steps along the last axis, and zeros up to its full length."""
+
+    def stack(*values: Array) -> Array:
+        stacked = jnp.stack(values, axis=-1)
+        before = [(0, 0)] * (stacked.ndim - 1)
+        return jnp.pad(stacked, [*before, (0, at_most - len(values))])
+
+    return jax.tree.map(stack, *found)

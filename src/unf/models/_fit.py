@@ -19,7 +19,7 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
 
-from .._devices import connect, enough_memory, even_mesh, is_first, put, to_host
+from .._devices import connect, enough_memory, even_mesh, in_threads, is_first, put, to_host
 from .._persistence import Checkpoints, digest
 from .._progress import Progress
 from ..nn._pool import GROUPS, groups_of
@@ -32,7 +32,6 @@ from ._fitted import (
     check_networks,
     check_targets,
     fan_in_roots,
-    in_threads,
     join_model,
     outputs_of,
     scores_of,

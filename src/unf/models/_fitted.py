@@ -1,8 +1,6 @@
 """Models with the constants of their training data, and reading many networks at once."""
 
-import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from math import prod, sqrt
 from typing import Any, Literal, NamedTuple
@@ -13,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from .._devices import in_threads
 from ..nn._pool import groups_of
 from ..spec import SpecError, WeightSpace
 from ._scores import accuracy, kendall_tau, r_squared
@@ -271,12 +270,6 @@ def outputs_of(
     if len(groups) == 1:
         return [_outputs(models, static, groups[0], batch_size)]
     return in_threads(lambda group: _outputs(models, static, group, batch_size), groups)
-
-
-def in_threads(function: Any, inputs: Sequence[Any]) -> list[Any]:
-    """Map a function that compiles, which XLA does outside Python's lock."""
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        return list(threads.map(function, inputs))
 
 
 def _outputs(

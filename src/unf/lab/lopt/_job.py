@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PRNGKeyArray
 
-from ..._devices import is_first, to_host
+from ..._devices import in_threads, is_first, to_host
 from ..._persistence import Checkpoints, write_whole
 from ..._progress import Progress
 from ...meta import Estimator, InnerTraining, MeanEstimator, RelativeLoss, Task
@@ -117,7 +117,7 @@ def meta_train(
                 while (left := options.steps - _step(now[0])) > 0:
                     count = min(per_call, left)
                     state, metrics = advance(
-                        problem, estimator, optimizer.update, now[0], jnp.asarray(count, jnp.int32),
+                        problem, estimator, optimizer.update, now[0], count,
                         key=key, at_most=per_call,
                     )  # fmt: skip
                     found = _rows(state, metrics, count)
@@ -368,7 +368,8 @@ def _problem(tasks: tuple[Task, ...], options: MetaTraining) -> Any:
     if len(tasks) == 1:
         return problems[0]
     what, key = "compared with it; correct the task", jax.random.key(0)
-    return tuple(RelativeLoss(one, _untrained_loss(one, what, key=key)) for one in problems)
+    losses = in_threads(lambda one: _untrained_loss(one, what, key=key), problems)
+    return tuple(map(RelativeLoss, problems, losses))
 
 
 def _estimator(
