@@ -63,6 +63,29 @@ def test_every_cell_is_shown_and_wins_are_counted():
     assert [one["task"] for one in record["comparisons"]] == ["vit", "gpt"]
 
 
+def test_several_meta_trainings_stand_for_one_optimizer():
+    """Their spread decides whether a margin is small, not that of the networks."""
+    losses = {
+        "tied/seed-0": [1.0, 2.0], "tied/seed-1": [1.2, 2.2], "deepset/seed-0": [2.0, 3.0],
+        "deepset/seed-1": [2.0, 3.4], "alone/seed-3": [1.0, 1.0], "adam": [1.9, 2.9],
+    }  # fmt: skip
+    torn = {**losses, "tied/seed-1": [np.nan, 2.0]}
+    result = Result([comparison("vit", **losses), comparison("gpt", **torn)])
+    assert list(result.groups) == ["tied", "deepset", "alone/seed-3", "adam"]
+    margin, worse = result.margins("tied", "adam")
+    assert margin.mean == pytest.approx(0.8) and margin.error == pytest.approx(0.1)
+    assert worse.mean == -np.inf
+    margin, _ = result.margins("tied", "deepset")
+    assert margin.mean == pytest.approx(1.0) and margin.error == pytest.approx(0.02**0.5)
+    assert result.margins("alone/seed-3", "adam")[0] == Margin.between(
+        np.array([1.0, 1.0]), np.array([1.9, 2.9])
+    )
+    text = str(result)
+    assert "| vit on digits | 1.6000 ± 0.1000 | 2.6000 ± 0.1000 | **1.0000 ± 0.0000** |" in text
+    assert "1.5000, 1 of 2 diverged" in text and "over meta-trainings where" in text
+    assert set(json.loads(result.to_json())["cells"]["vit"]) == set(losses)
+
+
 @pytest.fixture
 def optimizers(tmp_path):
     """Two seeds of one kind, as meta-training leaves them."""
@@ -93,7 +116,7 @@ def test_what_is_done_is_kept(tmp_path, optimizers, monkeypatch):
         out = tmp_path / "out"
         result = generalize.run(out, paths, tasks=tasks, setting=setting, seeds=seeds)
         assert (out / "generalize.json").exists() and (out / "generalize.md").exists()
-        return result.names
+        return list(result.comparisons[0].curves)
 
     assert run(*optimizers) == ["a/seed-0", "b/seed-0", *BASELINES] and done == ["vit", "gru"]
     assert run(*optimizers) == ["a/seed-0", "b/seed-0", *BASELINES] and done == []
@@ -106,11 +129,16 @@ def test_what_is_done_is_kept(tmp_path, optimizers, monkeypatch):
     assert done == ["vit", "gru"]
     run(*optimizers, seeds=3)
     assert done == ["vit", "gru"]
-    assert run(optimizers[0], seeds=3) == ["seed-0", *BASELINES] and done == ["vit", "gru"]
+    assert run(optimizers[0], seeds=3) == ["a/seed-0", *BASELINES] and done == ["vit", "gru"]
     theta = init_theta("deepset", key=jax.random.key(9), hidden_channels=2)
     save(tmp_path / "a" / "seed-0" / "optimizer.safetensors", theta, trained_steps=7)
     run(optimizers[0], seeds=3)
     assert done == ["vit", "gru"]
+    for seed in ("seed-9", "seed-10"):
+        (tmp_path / "a" / seed).mkdir()
+    save(tmp_path / "a" / "seed-10" / "optimizer.safetensors", theta, trained_steps=7)
+    save(tmp_path / "a" / "seed-9" / "optimizer.safetensors", theta, trained_steps=7)
+    assert run(str(tmp_path / "a"))[:3] == ["a/seed-0", "a/seed-9", "a/seed-10"]
 
 
 def test_an_optimizer_is_given_once(tmp_path, optimizers):

@@ -88,18 +88,16 @@ def naive(theta, form):
     return params
 
 
-def naive_network(layers, channels, time, *last):
-    """The outputs of an MLP at every entry; `last` are other last layers."""
-    layers = [(np.asarray(x.weight).T, np.asarray(x.bias)) for x in [*layers, *last]]
-    count = len(layers) - len(last) - 1
-    outs = [np.zeros_like(channels[0]) for _ in layers[count:]]
+def naive_network(layers, channels, time):
+    """The outputs of an MLP at every entry, along the first axis."""
+    *layers, (weight, bias) = [(np.asarray(x.weight).T, np.asarray(x.bias)) for x in layers]
+    outputs = np.zeros((len(bias), *channels[0].shape))
     for index in np.ndindex(channels[0].shape):
         x = np.array([c[index] for c in channels] + time)
-        for weight, bias in layers[:count]:
-            x = np.maximum(x @ weight + bias, 0)
-        for out, (weight, bias) in zip(outs, layers[count:], strict=True):
-            out[index] = (x @ weight + bias)[0]
-    return outs
+        for inner, shift in layers:
+            x = np.maximum(x @ inner + shift, 0)
+        outputs[:, *index] = x @ weight + bias
+    return outputs
 
 
 @pytest.mark.parametrize("form", [f for f in FORMS.values() if f.step == "raw"], ids=str)
@@ -110,8 +108,8 @@ def test_the_update_is_the_papers(form):
 
 def test_adaptive_steps_are_what_they_say():
     theta = init_theta("deepset", key=KEY, form=FORMS["adaptive"], beta=0.3)
-    head = jax.random.normal(jax.random.key(5), theta.head.weight.shape)
-    theta = eqx.tree_at(lambda t: t.head.weight, theta, head)
+    last = jax.random.normal(jax.random.key(5), theta.last.weight.shape)
+    theta = eqx.tree_at(lambda t: t.last.weight, theta, last)
     gamma, forget = float(theta.gamma), 1 - float(theta.gamma_squares)
     params = {k: np.array(v, np.float64) for k, v in PARAMS.items()}
     zeros = {k: np.zeros_like(v) for k, v in params.items()}
@@ -131,12 +129,48 @@ def test_adaptive_steps_are_what_they_say():
             channels = [w / unit, *(m / root for m in moving), np.log(root / rms(root))]
             channels = [np.clip(c, -3, 3) for c in [*channels, np.full_like(w, w.ndim > 1)]]
             time = [np.tanh(t / s - 1) for s in SCALES]
-            s, d = naive_network([*theta.trunk, theta.head], channels, time, theta.direction)
+            d, s = naive_network([*theta.trunk, theta.last], channels, time)
             step = nominal[name] / root + float(theta.beta) * d
             step = np.exp(2 * np.tanh(s / 2)) * step / max(1, rms(step))
             unit *= (4096 / w.size) ** 0.25 if w.ndim > 1 else 1
             params[name] = w - float(theta.alpha) * unit * step
     assert_close(run(learned_optimizer(theta)), params, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["nfn", "unf", "tied"])
+def test_an_equivariant_layer_preconditions_adaptive_steps(kind):
+    """In the first step, m/√v is (1 − γ) sign(g); then y = m/√v + T(m/√v), of bounded size."""
+    space = spaces.mlp(3, 4, 2)
+    theta = init_theta(kind, space, key=KEY, form=FORMS["adaptive"])
+    plain = run(learned_optimizer(theta, space=space), gradients=GRADIENTS[:1])
+    deepset = learned_optimizer(init_theta("deepset", key=KEY, form=FORMS["adaptive"]))
+    assert_close(plain, run(deepset, gradients=GRADIENTS[:1]))
+    theta = randomized(theta).on(space)
+    theta = eqx.tree_at(lambda t: t.last, theta, jax.tree.map(jnp.zeros_like, theta.last))
+    moved = run(learned_optimizer(theta), gradients=GRADIENTS[:1])
+    x = {k: (1 - theta.gamma) * jnp.sign(g)[..., None] for k, g in GRADIENTS[0].items()}
+    added = theta.head(x)
+    for name, w in PARAMS.items():
+        y = np.asarray(x[name] + added[name])[..., 0]
+        unit = max(rms(np.asarray(w)), 0.05) * ((4096 / w.size) ** 0.25 if w.ndim > 1 else 1)
+        expected = w - float(theta.alpha) * unit * y / max(1, rms(y))
+        np.testing.assert_allclose(moved[name], expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["deepset", "tied"])
+def test_gradients_that_are_zero_have_derivatives(kind):
+    """Of neurons that are never active, for example."""
+    space = spaces.mlp(3, 4, 2)
+    theta = init_theta(kind, space, key=KEY, form=FORMS["adaptive"])
+    dead = [{**g, "w0": jnp.zeros_like(g["w0"]), "b0": g["b0"].at[0].set(0)} for g in GRADIENTS]
+
+    def meta_loss(theta):
+        moved = run(learned_optimizer(theta, space=space), gradients=dead)
+        return sum(jnp.sum(x**2) for x in jax.tree.leaves(moved))
+
+    slopes = jax.tree.leaves(jax.jit(jax.grad(meta_loss))(theta))
+    assert all(bool(jnp.isfinite(x).all()) for x in slopes)
+    assert sum(bool((x != 0).any()) for x in slopes) > len(slopes) // 2
 
 
 def test_without_a_network_it_is_sgd_with_momentum():

@@ -3,7 +3,9 @@
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,11 +18,12 @@ from ..meta import Task
 from ..optim import Theta, load, origin
 from . import plots
 from ._scores import standard_error
-from .lopt import Comparison, compare
+from .lopt import Comparison, Curves, compare
 from .lopt._evaluate import GRIDS, Grid, describe_losses, make_grid, survived, survivors, title
 from .lopt._job import OPTIMIZER
 from .lopt._options import UNSEEN, make_task
 
+_SEED = re.compile(r"seed-\d+")
 Rates = Sequence[float] | Float[np.ndarray, " _"]
 
 
@@ -72,8 +75,9 @@ SMALL = Setting(
 class Margin(NamedTuple):
     """How much lower the loss is with one optimizer than with another.
 
-    The mean over networks and its standard error; both optimizers train the same ones. Infinite
-    if fewer networks diverge with one of them.
+    The mean over networks and its standard error; both optimizers train the same ones. Where there
+    are several meta-trainings, the standard error is over them. Infinite if less diverges with one
+    of the two.
     """
 
     mean: float
@@ -97,22 +101,64 @@ class Margin(NamedTuple):
         lower = theirs[both] - ours[both]
         return cls(float(lower.mean()), standard_error(lower)) if len(lower) else cls(0.0, 0.0)
 
+    @classmethod
+    def apart(
+        cls, ours: Sequence[Float[np.ndarray, " _"]], theirs: Sequence[Float[np.ndarray, " _"]]
+    ) -> "Margin":
+        """The margin between meta-trainings, from the loss of every network with each of them."""
+        lost = [np.mean([1 - survived(x).mean() for x in each]) for each in (ours, theirs)]
+        if lost[0] != lost[1]:
+            return cls(np.inf if lost[0] < lost[1] else -np.inf, 0.0)
+        means = [
+            np.array([survivors(x).mean() for x in each if survived(x).any()])
+            for each in (ours, theirs)
+        ]
+        if not all(map(len, means)):
+            return cls(0.0, 0.0)
+        squares = [standard_error(x) ** 2 for x in means if len(x) > 1]
+        return cls(float(means[1].mean() - means[0].mean()), sum(squares) ** 0.5)
+
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """A comparison for each task."""
+    """A comparison for each task, in which several meta-trainings may stand for one optimizer."""
 
     comparisons: list[Comparison]
 
-    @property
-    def names(self) -> list[str]:
-        """The optimizers, learned ones first."""
-        return list(self.comparisons[0].curves)
+    @cached_property
+    def groups(self) -> dict[str, list[str]]:
+        """Optimizers, learned ones first, and the names of the meta-trainings of each.
+
+        The meta-trainings "tied/seed-0" and "tied/seed-1" are of one optimizer, "tied".
+        """
+        found: dict[str, list[str]] = {}
+        for name in self.comparisons[0].curves:
+            group, _, seed = name.rpartition("/")
+            found.setdefault(group if _SEED.fullmatch(seed) else name, []).append(name)
+        return {group if len(names) > 1 else names[0]: names for group, names in found.items()}
+
+    @cached_property
+    def grouped(self) -> list[Comparison]:
+        """The comparisons of optimizers; the curves of several meta-trainings are means of each."""
+        return [dataclasses.replace(one, curves=self._grouped(one)) for one in self.comparisons]
+
+    def _grouped(self, one: Comparison) -> dict[str, Curves]:
+        found = {}
+        for group, names in self.groups.items():
+            each = [one.curves[name] for name in names]
+            means = [[x.train.mean(axis=0), x.heldout.mean(axis=0)] for x in each]
+            several = len(names) > 1
+            found[group] = Curves(*np.stack(means, axis=1)) if several else each[0]
+        return found
 
     def margins(self, ours: str, theirs: str) -> list[Margin]:
         """How far ahead one optimizer is of another on each task, in the last tenth."""
-        pairs = ((c.curves[ours].last, c.curves[theirs].last) for c in self.comparisons)
-        return [Margin.between(*pair) for pair in pairs]
+        found = []
+        for one in self.comparisons:
+            a, b = ([one.curves[n].last for n in self.groups[name]] for name in (ours, theirs))
+            both = len(a) == len(b) == 1
+            found.append(Margin.between(a[0], b[0]) if both else Margin.apart(a, b))
+        return found
 
     def to_json(self) -> str:
         """Every cell, how often each learned optimizer is ahead, and all curves."""
@@ -129,15 +175,19 @@ class Result:
         return json.dumps({"cells": cells, "ahead": ahead, "comparisons": whole}, indent=1)
 
     def __str__(self) -> str:
-        names, first = self.names, self.comparisons[0]
+        names, first = list(self.groups), self.grouped[0]
         lines = [_row("", *map(title, names)), _row(*["---"] * (len(names) + 1))]
-        for one in self.comparisons:
+        for one in self.grouped:
             cells = {name: describe_losses(curves.last) for name, curves in one.curves.items()}
             cells[one.ranking[0]] = f"**{cells[one.ranking[0]]}**"
             lines.append(_row(f"{one.task} on {one.dataset}", *(cells[name] for name in names)))
+        most = max(map(len, self.groups.values()))
+        several = (
+            f" (over meta-trainings where there are several, up to {most})" if most > 1 else ""
+        )
         lines.append(
             f"\nTraining loss over the last tenth, mean ± standard error over {len(first.seeds)} "
-            "networks; the best is bold.\n"
+            f"networks{several}; the best is bold.\n"
         )
         wins: dict[str, dict[str, str]] = {}
         for ours, theirs, margins in self._verdicts():
@@ -150,8 +200,8 @@ class Result:
         return "\n".join(lines)
 
     def _verdicts(self) -> list[tuple[str, str, list[Margin]]]:
-        learned = [name for name in self.names if name not in GRIDS]
-        pairs = [(a, b) for a in learned for b in self.names if a != b]
+        learned = [name for name in self.groups if name not in GRIDS]
+        pairs = [(a, b) for a in learned for b in self.groups if a != b]
         return [(a, b, self.margins(a, b)) for a, b in pairs]
 
 
@@ -185,7 +235,7 @@ def run(
     Args:
         out: the folder for everything; a file for each task appears when it is done.
         optimizers: folders of meta-trainings, files, or names of shipped optimizers; each must
-            work on every network.
+            work on every network. A folder of several seeds stands for all of them.
         tasks: some of the seven.
         setting: `FULL` or `SMALL`.
         seeds: networks that are trained with each optimizer.
@@ -209,8 +259,8 @@ def run(
     for task, about in made:
         announce(f"{task.name}: {about}")
         comparisons.append(_compare(task, learned, setting, range(seeds), out, show_progress))
-    plots.save(plots.optimizer_curves(comparisons), out / "generalize.png")
     result = Result(comparisons)
+    plots.save(plots.optimizer_curves(result.grouped), out / "generalize.png")
     write_whole(out / "generalize.json", result.to_json())
     each = "\n\n".join(f"## {one.task}\n\n{one}" for one in comparisons)
     write_whole(out / "generalize.md", f"{result}\n\n{each}\n")
@@ -243,15 +293,26 @@ def _named(optimizers: Sequence[str]) -> dict[str, str | Path]:
     >>> list(_named(["out/unf/seed-0", "out/deepset/seed-0/optimizer.safetensors"]))
     ['unf/seed-0', 'deepset/seed-0']
     """
-    found = [Path(name) / OPTIMIZER if Path(name).is_dir() else Path(name) for name in optimizers]
+    found = [path for name in optimizers for path in _files(Path(name))]
     ends = [
         (path.parent if path.name == OPTIMIZER else path.with_suffix("")).parts for path in found
     ]
-    for count in range(1, 1 + max(map(len, ends), default=0)):
+    shortest = 2 if any(_SEED.fullmatch(parts[-1]) for parts in ends) else 1
+    for count in range(shortest, 1 + max(map(len, ends), default=0)):
         names = ["/".join(parts[-count:]) for parts in ends]
         if len(set(names)) == len(names):
             return dict(zip(names, found, strict=True))
     raise ValueError(f"optimizers is {list(optimizers)}; expected at least one, and none twice")
+
+
+def _files(path: Path) -> list[Path]:
+    """The optimizers in a folder, or the file itself."""
+    seeds = sorted(path.glob(f"seed-*/{OPTIMIZER}"), key=lambda file: _number(file.parent.name))
+    return seeds or [path / OPTIMIZER if path.is_dir() else path]
+
+
+def _number(name: str) -> int:
+    return int(name.removeprefix("seed-")) if _SEED.fullmatch(name) else -1
 
 
 def _compare(

@@ -210,13 +210,6 @@ def tie_pointwise(
     return replace_fields(layer, table=table, bias=bias)
 
 
-def scale_terms(layer: TiedLinear, factor: float) -> TiedLinear:
-    """The layer with all terms but E = X multiplied by a factor."""
-    factors = np.array([1.0 if k == IDENTITY else factor for k in layer.keys])
-    table = layer.table * jnp.asarray(factors, layer.table.dtype)[:, None, None]
-    return replace_fields(layer, table=table)
-
-
 class _Level(NamedTuple):
     """For each of many coefficients, its position in a table and a factor; 0 if it is unknown."""
 

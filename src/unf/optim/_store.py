@@ -36,7 +36,7 @@ def save(path: str | os.PathLike, theta: Theta, **origin: Any) -> None:
         "kind": theta.kind,
         "form": dataclasses.asdict(theta.form),
         "hidden_channels": theta.trunk[0].out_features if theta.trunk else 32,
-        "head_bias": head is not None and head.bias is not None,
+        "head_bias": any(x is not None and x.bias is not None for x in (head, theta.last)),
         "spatial": spatial,
         "space": None if theta.space is None else theta.space.to_json(),
         "origin": origin,

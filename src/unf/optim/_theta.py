@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..nn import NFNLinear, Pointwise, TiedLinear, UNFLinear
 from ..nn._linear import pointwise_coefficients
-from ..nn._tied import scale_terms, tie_pointwise
+from ..nn._tied import tie_pointwise
 from ..spec import SpecError, WeightSpace
 from ..spec._space import check_differs_in_sizes, check_is_space
 
@@ -31,7 +31,6 @@ _DECAY_OF_SQUARES = 0.999
 _USUAL_SIZE = 64**2
 _LARGEST_FEATURE = 3.0
 _LARGEST_LOG_GAIN = 2.0
-_SHARE_OF_TERMS = 0.1
 
 
 @dataclass(frozen=True)
@@ -46,15 +45,16 @@ class Form:
         time: the features of the step t, at the scales s = 1, 3, 10, …, 100000. "sine": sin(t/s)
             (the text says sinusoidal), or "tanh": tanh(t/s − 1) (the code).
         step: what is subtracted from the weights. "raw": α (m + β f) (the paper). "adaptive":
-            α u eˢ (m/√v + β d), see below.
+            α u eˢ (m/√v + T(m/√v) + β d), see below.
 
     Adaptive steps depend neither on the scale of the weights nor on that of the loss, so that one
     optimizer can train any network. v is the running mean of g², entry by entry. u is the root mean
     square of the tensor's initial weights, at least 0.05; for tensors of rank 2 or more, it is
     multiplied by (4096/size)^¼, because gradients have low rank, and what a step of low rank does
-    to a function grows with width. f gives a direction d, which is read off the pointwise layers,
-    and the logarithm s of a gain, from the last layer, bounded by ±2. Where m/√v + βd has a root
-    mean square above 1, it is divided by it. What f reads is measured in the same units: W in u,
+    to a function grows with width. f is pointwise and gives a direction d and the logarithm s of a
+    gain, bounded by ±2. T is a linear equivariant layer, of "nfn", "unf" and "tied" only: a
+    preconditioner, which can for example damp the mean of a row. Where the sum has a root mean
+    square above 1, it is divided by it. What f reads is measured in the same units: W in u,
     gradients and unbiased momenta in √v, and √v relative to the whole tensor's, as a logarithm, all
     clipped to ±3; and whether the tensor's rank is at least 2. `normalize` does not matter then.
     """
@@ -167,8 +167,8 @@ class Theta(eqx.Module):
         scalars: log_alpha, log_beta (not for "sgdm") and log_forget, the logarithm of 1 − γ₀; for
             adaptive steps also log_forget_squares, that of 1 minus the decay of v.
         trunk: the first layers of f, which act on every entry alone.
-        head: the last layer of f; for adaptive steps, of the gains.
-        direction: for adaptive steps, the last layer of the direction.
+        last: for adaptive steps, the last layer of f, which gives d and s; else None.
+        head: the last layer of f; for adaptive steps T, or None if there is none.
         kind: "sgdm", "deepset", "nfn", "unf" or "tied".
         form: what the optimizer accumulates and reads.
         space: the weight space of an equivariant head; None for a tied one before `on`.
@@ -176,8 +176,8 @@ class Theta(eqx.Module):
 
     scalars: dict[str, Float[Array, ""]]
     trunk: tuple[eqx.nn.Linear, ...]
+    last: eqx.nn.Linear | None
     head: eqx.nn.Linear | UNFLinear | TiedLinear | None
-    direction: eqx.nn.Linear | None
     kind: str = eqx.field(static=True)
     form: Form = eqx.field(static=True)
     space: WeightSpace | None = eqx.field(static=True)
@@ -218,9 +218,7 @@ class Theta(eqx.Module):
             SpecError: naming the first leaf or fixed axis that differs.
         """
         if isinstance(self.head, TiedLinear):
-            # the noise of many terms adds up, unless each has a small share
-            share = _SHARE_OF_TERMS if self.form.is_adaptive else 1.0
-            head = scale_terms(self.head, share).on(space)
+            head = self.head.on(space)
             return replace(self, head=head, space=head.plan.in_space)
         if self.space is None:
             return self
@@ -234,35 +232,36 @@ class Theta(eqx.Module):
 
     def network(
         self, features: Sequence[Float[Array, "_ channels"]], step: Int[Array, ""]
-    ) -> tuple[list[Float[Array, " _"]], list[Float[Array, " _"]] | None]:
-        """The outputs of the head, and those of the direction, for the entries of each tensor.
+    ) -> list[Float[Array, "_ outputs"]]:
+        """F at the entries of each tensor: one output, or d and s for adaptive steps.
 
         The features of time are the same for all entries, so the first layer reads them once.
         """
         dtype = jnp.result_type(*features)
         sizes = np.cumsum([len(x) for x in features])[:-1]
         x = jnp.concatenate([x.astype(dtype) for x in features])
-        (first, *rest), head, direction = jax.tree.map(
-            lambda p: p.astype(dtype) if eqx.is_array(p) else p,
-            (self.trunk, self.head, self.direction),
-        )
+        (first, *rest), last = jax.tree.map(lambda p: p.astype(dtype), (self.trunk, self.last))
         on_entries, on_time = jnp.split(first.weight, [self.form.channels], axis=1)
         now = on_time @ self.form.time_features(step, dtype) + first.bias
         x = x @ on_entries.T
         x = jax.nn.relu(x + jnp.broadcast_to(now, x.shape))
         for layer in rest:
             x = jax.nn.relu(Pointwise(layer)(x))
-        along = None
-        if direction is not None:
-            along = jnp.split(Pointwise(direction)(x)[:, 0], sizes)
-        if self.space is None:
-            return jnp.split(Pointwise(head)(x)[:, 0], sizes), along
-        parts = [
-            part.reshape(*leaf.shape, -1)
-            for leaf, part in zip(self.space.leaves, jnp.split(x, sizes), strict=True)
-        ]
-        out = head(self.space.unflatten(parts))
-        return [leaf.reshape(-1) for leaf in jax.tree.leaves(out)], along
+        if last is not None:
+            return jnp.split(Pointwise(last)(x), sizes)
+        if isinstance(self.head, eqx.nn.Linear):
+            head = jax.tree.map(lambda p: p.astype(dtype), self.head)
+            return jnp.split(Pointwise(head)(x), sizes)
+        return [y.reshape(-1, 1) for y in self.mix(jnp.split(x, sizes))]
+
+    def mix(self, tensors: Sequence[Array]) -> list[Array]:
+        """The head's output, from the entries of each tensor of its weight space."""
+        assert self.space is not None and self.head is not None
+        dtype = jnp.result_type(*tensors)
+        head: Any = jax.tree.map(lambda p: p.astype(dtype) if eqx.is_array(p) else p, self.head)
+        pairs = zip(self.space.leaves, tensors, strict=True)
+        parts = [x.astype(dtype).reshape(*leaf.shape, -1) for leaf, x in pairs]
+        return jax.tree.leaves(head(self.space.unflatten(parts)))
 
     def __repr__(self) -> str:
         where = "" if self.space is None else f" on {len(self.space.leaves)} tensors"
@@ -304,8 +303,7 @@ def init_theta(
         gamma: the initial decay γ₀.
         head_start: "random", or "pointwise": an equivariant last layer starts as a pointwise
             one, the same as that of "deepset" with this key; all other terms are zero. With
-            adaptive steps, the last layer starts at zero, so that all gains are 1, and a tied one
-            has the coarse level only.
+            adaptive steps, all gains start at 1, and T at zero; a tied T has the coarse level only.
         spatial: for "nfn", permuted axes to keep fixed, see `unf.nn.NFNLinear`.
         head_bias: whether the last layer has biases.
 
@@ -334,28 +332,32 @@ def init_theta(
     *keys, head_key = jax.random.split(key, 4)
     widths = [form.channels + len(TIME_SCALES), *[hidden_channels] * 3]
     trunk = tuple(_linear(widths[i], widths[i + 1], each) for i, each in enumerate(keys))
+    adaptive = form.is_adaptive
+    channels = 1 if adaptive else hidden_channels
+    options: dict[str, Any] = {"key": head_key, "bias": head_bias and not adaptive}
     pointwise = _linear(hidden_channels, 1, head_key, bias=head_bias)
-    start = pointwise.weight.T if head_start == "pointwise" else None
-    options: dict[str, Any] = {"key": head_key, "bias": head_bias}
-    head, known = pointwise, None
+    start = pointwise.weight.T if head_start == "pointwise" and not adaptive else None
+    head, known = None if adaptive else pointwise, None
     if kind == "tied":
         spaces = [space] if isinstance(space, WeightSpace) else space
-        levels = ("coarse",) if form.is_adaptive else ("coarse", "fine")
-        head = TiedLinear(hidden_channels, 1, spaces=spaces, levels=levels, **options)
+        levels = ("coarse",) if adaptive else ("coarse", "fine")
+        head = TiedLinear(channels, 1, spaces=spaces, levels=levels, **options)
         head = head if start is None else tie_pointwise(head, start)
     elif kind in ("nfn", "unf"):
         known = _check_given(space, kind)
         if kind == "unf":
-            head = UNFLinear(known, hidden_channels, 1, **options)
+            head = UNFLinear(known, channels, 1, **options)
         else:
-            head = NFNLinear(known, hidden_channels, 1, spatial=spatial, **options)
+            head = NFNLinear(known, channels, 1, spatial=spatial, **options)
         if start is not None:
             coefficients = pointwise_coefficients(head.plan, start)
             head = eqx.tree_at(lambda h: h.coefficients, head, coefficients)
-    if not form.is_adaptive:
-        return Theta(logs, trunk, head, None, kind, form, known)
+    if not adaptive:
+        return Theta(logs, trunk, None, head, kind, form, known)
+    last = _linear(hidden_channels, 2, head_key, bias=head_bias)
+    last = eqx.tree_at(lambda x: x.weight, last, last.weight.at[1].set(0))  # gains start at 1
     head = jax.tree.map(lambda x: jnp.zeros_like(x) if eqx.is_array(x) else x, head)
-    return Theta(logs, trunk, head, pointwise, kind, form, known)
+    return Theta(logs, trunk, last, head, kind, form, known)
 
 
 def _check_given(space: Any, kind: str) -> WeightSpace:

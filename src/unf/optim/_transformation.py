@@ -84,7 +84,7 @@ def learned_optimizer(
         def zeros(*shape: int) -> PyTree:
             return jax.tree.map(lambda p: jnp.zeros((*jnp.shape(p), *shape), _wide(p)), params)
 
-        momenta = None if theta.head is None else zeros(len(DECAYS))
+        momenta = zeros(len(DECAYS)) if theta.trunk else None
         squares, units = None, None
         if theta.form.is_adaptive:
             squares = zeros()
@@ -157,32 +157,37 @@ def _steps(
     squares: Any,
     units: Any,
 ) -> list[Array]:
-    """The step of each tensor without the factor −α: m + βf, or u eˢ (m/√v + βd)."""
+    """The step of each tensor without the factor −α: m + βf, or u eˢ (m/√v + T(m/√v) + βd)."""
     nothing = [None] * len(weights)
     roots = nothing
     if squares is not None:
         share = 1 - theta.gamma_squares ** (step + 1)
         roots = [jnp.sqrt(v / share.astype(v.dtype) + TINY) for v in squares]
         nominal = [m / root for m, root in zip(nominal, roots, strict=True)]
-    head, direction = None, None
+    gains = nothing
     if momenta is not None:
         each = zip(weights, gradients, momenta, roots, units or nothing, strict=True)
         features = [
             theta.form.features(w.astype(m.dtype), g, m, step, root, unit)
             for w, g, m, root, unit in each
         ]
-        head, direction = theta.network(features, step)
-        added = head if direction is None else direction
+        outputs = theta.network(features, step)
+        if units is not None:
+            gains = [gain(y[:, 1]) for y in outputs]
+        mixed = theta.mix(nominal) if units is not None and theta.head is not None else nothing
         nominal = [
-            m + theta.beta.astype(m.dtype) * x.reshape(m.shape)
-            for m, x in zip(nominal, added, strict=True)
+            m + theta.beta.astype(m.dtype) * y[:, 0].reshape(m.shape)
+            for m, y in zip(nominal, outputs, strict=True)
+        ]
+        nominal = [
+            m if x is None else m + x.reshape(m.shape) for m, x in zip(nominal, mixed, strict=True)
         ]
     if units is None:
         return nominal
     found = []
-    for i, (x, unit) in enumerate(zip(nominal, units, strict=True)):
+    for x, unit, factor in zip(nominal, units, gains, strict=True):
         x = unit * size_factor(x) / jnp.maximum(1, root_mean_square(x)) * x
-        found.append(x if head is None else gain(head[i]).reshape(x.shape) * x)
+        found.append(x if factor is None else factor.reshape(x.shape) * x)
     return found
 
 
