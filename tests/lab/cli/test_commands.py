@@ -2,9 +2,11 @@
 
 import importlib.util
 import inspect
+import os
 import re
 import shlex
 import subprocess
+import sys
 from typing import get_args, get_origin
 
 import pytest
@@ -107,6 +109,17 @@ def test_a_missing_extra_comes_with_its_remedy(monkeypatch, capsys):
     assert main(["demo"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith("run: pip install 'universal-neural-functionals[lab]'")
+
+
+@pytest.mark.parametrize("words", [["--version"], ["zoo", "info", "--help"]])
+def test_whoever_reads_the_output_may_stop(words, monkeypatch, capsys):
+    """Like `unf … | head`: no traceback."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        assert run(*words) == 1
+        assert capsys.readouterr().err == ""
 
 
 def test_messages_of_the_library_name_options():

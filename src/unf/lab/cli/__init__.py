@@ -1,6 +1,7 @@
 """The `unf` command."""
 
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 
@@ -21,4 +22,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     from ._main import run_command
 
-    return run_command(list(sys.argv[1:] if arguments is None else arguments))
+    try:
+        try:
+            return run_command(list(sys.argv[1:] if arguments is None else arguments))
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # what reads the output has ended, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
