@@ -26,7 +26,7 @@ jax.config.update("jax_disable_most_optimizations", True)
 jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parent.parent / ".jax_cache"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
-LONGEST_FIRST = ("test_docs", "test_kills", "lab/predict", "test_linear_laws", "test_estimators")
+LONGEST_FIRST = ("test_docs", "test_linear_laws", "tests/optim", "lab/predict", "test_tied")
 NIGHTLY = (
     "test_group_is_exact[resnet50]",
     "test_group_is_exact[t5]",
@@ -36,6 +36,16 @@ NIGHTLY = (
     "test_training_lowers_the_loss[small-cnn]",
     "test_a_model_depends_on_its_own_key_alone[tiny-rnn]",
     "test_a_model_depends_on_its_own_key_alone[small-cnn]",
+    "test_killed_and_resumed[meta]",
+    "test_killed_and_resumed[predict]",
+    "test_laws_on_eight_devices",
+    "test_page_prints_what_it_says[add-a-task]",
+    "test_page_prints_what_it_says[add-a-zoo]",
+    "test_page_prints_what_it_says[predict-accuracy]",
+    "test_page_prints_what_it_says[pruning]",
+    "test_page_prints_what_it_says[recipes]",
+    "test_page_prints_what_it_says[training-loop]",
+    "test_page_prints_what_it_says[your-own-zoo]",
 )
 """Cases of tests whose other cases are quick."""
 
