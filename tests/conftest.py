@@ -36,18 +36,32 @@ NIGHTLY = (
     "test_training_lowers_the_loss[small-cnn]",
     "test_a_model_depends_on_its_own_key_alone[tiny-rnn]",
     "test_a_model_depends_on_its_own_key_alone[small-cnn]",
+    "test_training_lowers_the_loss[classifier]",
+    "test_a_model_depends_on_its_own_key_alone[classifier]",
     "test_killed_and_resumed[meta]",
     "test_killed_and_resumed[predict]",
+    "test_killed_and_resumed[zoo]",
     "test_laws_on_eight_devices",
+    "test_several_tasks",
+    "test_several_seeds",
+    "test_training_is_the_plain_loop_over_batches_of_one_space",
+    "test_learns_what_statistics_cannot_see",
+    "test_invariant_models_read_any_network[attention, nested-tied]",
+    "test_equals_explicit_matrices[True-gru seq2seq]",
+    "test_products_are_equivariant[gru seq2seq]",
+    "test_a_pointwise_start_is_the_deep_set[nfn]",
     "test_page_prints_what_it_says[add-a-task]",
     "test_page_prints_what_it_says[add-a-zoo]",
+    "test_page_prints_what_it_says[layers]",
+    "test_page_prints_what_it_says[learned-optimizers]",
     "test_page_prints_what_it_says[predict-accuracy]",
     "test_page_prints_what_it_says[pruning]",
     "test_page_prints_what_it_says[recipes]",
     "test_page_prints_what_it_says[training-loop]",
     "test_page_prints_what_it_says[your-own-zoo]",
+    "test_page_prints_what_it_says[zoos]",
 )
-"""Cases of tests whose other cases are quick."""
+"""Slow tests, and slow cases of tests whose other cases are quick."""
 
 
 def pytest_collection_modifyitems(items):

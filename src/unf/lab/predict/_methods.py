@@ -78,7 +78,7 @@ class Method:
 
 _MORE: dict[str, Any] = {"statistics": ("mean", "std"), "raw_statistics": True}
 _LONGER = {"epochs": 12, "learning_rate": 3e-3, "schedule": "cosine", "clip": 1.0}
-MIXED = {"epochs": 30, "batch_size": 16, "schedule": "cosine", "clip": 1.0}
+MIXED = {"epochs": 20, "batch_size": 16, "schedule": "cosine", "clip": 1.0}
 """How training on a mixed zoo differs from the paper's, with every method."""
 
 
