@@ -102,7 +102,7 @@ def test_a_tied_optimizer_does_what_it_does_in_jax(name):
         mine.step()
         for path, weights in in_jax(net.named_parameters()).items():
             np.testing.assert_allclose(weights, params[path], rtol=1e-5, atol=1e-6)
-            assert np.abs(weights - before[path]).max() > 1e-3
+            assert np.abs(weights - before[path]).max() > 1e-4  # a hundred times the tolerance
 
 
 def test_what_is_not_learned_is_no_part_of_the_weight_space():
