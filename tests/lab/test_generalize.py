@@ -80,6 +80,8 @@ def test_several_meta_trainings_stand_for_one_optimizer():
     assert result.margins("alone/seed-3", "adam")[0] == Margin.between(
         np.array([1.0, 1.0]), np.array([1.9, 2.9])
     )
+    thrice = [np.array([1.0, 1.0, 1.0, 1.0, np.nan])] * 3
+    assert Margin.apart(thrice, [thrice[0] + 0.5]).mean == pytest.approx(0.5)
     text = str(result)
     assert "| vit on digits | 1.6000 ± 0.1000 | 2.6000 ± 0.1000 | **1.0000 ± 0.0000** |" in text
     assert "1.5000, 1 of 2 diverged" in text and "over meta-trainings where" in text

@@ -106,9 +106,10 @@ class Margin(NamedTuple):
         cls, ours: Sequence[Float[np.ndarray, " _"]], theirs: Sequence[Float[np.ndarray, " _"]]
     ) -> "Margin":
         """The margin between meta-trainings, from the loss of every network with each of them."""
-        lost = [np.mean([1 - survived(x).mean() for x in each]) for each in (ours, theirs)]
-        if lost[0] != lost[1]:
-            return cls(np.inf if lost[0] < lost[1] else -np.inf, 0.0)
+        kept = [survived(np.concatenate(each)) for each in (ours, theirs)]
+        more = int(kept[0].sum()) * len(kept[1]) - int(kept[1].sum()) * len(kept[0])
+        if more:
+            return cls(np.inf if more > 0 else -np.inf, 0.0)
         means = [
             np.array([survivors(x).mean() for x in each if survived(x).any()])
             for each in (ours, theirs)
@@ -146,9 +147,8 @@ class Result:
         found = {}
         for group, names in self.groups.items():
             each = [one.curves[name] for name in names]
-            means = [[x.train.mean(axis=0), x.heldout.mean(axis=0)] for x in each]
-            several = len(names) > 1
-            found[group] = Curves(*np.stack(means, axis=1)) if several else each[0]
+            means = [Curves(x.train.mean(axis=0), x.heldout.mean(axis=0)) for x in each]
+            found[group] = Curves(*np.stack(means, axis=1)) if len(names) > 1 else each[0]
         return found
 
     def margins(self, ours: str, theirs: str) -> list[Margin]:
@@ -175,7 +175,7 @@ class Result:
         return json.dumps({"cells": cells, "ahead": ahead, "comparisons": whole}, indent=1)
 
     def __str__(self) -> str:
-        names, first = list(self.groups), self.grouped[0]
+        names, first = list(self.groups), self.comparisons[0]
         lines = [_row("", *map(title, names)), _row(*["---"] * (len(names) + 1))]
         for one in self.grouped:
             cells = {name: describe_losses(curves.last) for name, curves in one.curves.items()}
@@ -307,12 +307,8 @@ def _named(optimizers: Sequence[str]) -> dict[str, str | Path]:
 
 def _files(path: Path) -> list[Path]:
     """The optimizers in a folder, or the file itself."""
-    seeds = sorted(path.glob(f"seed-*/{OPTIMIZER}"), key=lambda file: _number(file.parent.name))
+    seeds = sorted(path.glob(f"seed-*/{OPTIMIZER}"), key=lambda file: (len(str(file)), file))
     return seeds or [path / OPTIMIZER if path.is_dir() else path]
-
-
-def _number(name: str) -> int:
-    return int(name.removeprefix("seed-")) if _SEED.fullmatch(name) else -1
 
 
 def _compare(

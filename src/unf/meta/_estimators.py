@@ -150,12 +150,7 @@ class EvolutionStrategies(Estimator):
     ) -> tuple[Estimate, Pair]:
         """Continue every pair by one window."""
         keys = jax.random.split(key, self.pairs)
-        parts, losses, lost, runs = jax.vmap(
-            lambda pair, k: self._continue(problem, theta, pair, k)
-        )(runs, keys)
-        loss, counted = _mean_of_finite(losses)
-        gradient = jax.tree.map(lambda g: jnp.sum(g, axis=0) / counted.astype(g.dtype), parts)
-        return Estimate(gradient, loss, jnp.sum(lost).astype(jnp.int32)), runs
+        return _average(jax.vmap(lambda x, k: self._continue(problem, theta, x, k))(runs, keys))
 
     def _continue(
         self, problem: Problem, theta: Any, pair: Pair, key: PRNGKeyArray
@@ -180,7 +175,7 @@ class EvolutionStrategies(Estimator):
         at_end = clock >= self.horizon
         sums = self.noise == "persistent"
         noise = jax.tree.map(jnp.add, pair.noise, added) if sums else added
-        counts = self._window_loss(losses, at_end & pair.whole)
+        counts = _window_loss(self, losses, at_end & pair.whole)
         slope = (counts[0] - counts[1]) / (2 * self.sigma**2)
         usable = jnp.isfinite(slope) & jnp.all(jnp.isfinite(losses))
         slope = jnp.where(usable, slope, 0)
@@ -194,12 +189,6 @@ class EvolutionStrategies(Estimator):
         old = Pair(states, noise, clock, pair.whole)
         pair = jax.tree.map(lambda a, b: jnp.where(at_end | lost, a, b), fresh, old)
         return part, jnp.where(usable, jnp.mean(losses), jnp.nan), lost, pair
-
-    def _window_loss(self, losses: Float[Array, "2 window"], at_end: Array) -> Float[Array, "2"]:
-        """The contribution of a window to the objective, times the number of windows."""
-        if self.objective == "mean":
-            return jnp.mean(losses, axis=1)
-        return jnp.where(at_end, losses[:, -1] * (self.horizon // self.window), 0)
 
     def _fresh(self, problem: Problem, theta: Any, key: PRNGKeyArray) -> Pair:
         state = problem.init(problem.prepare(theta), key=key)
@@ -290,12 +279,8 @@ class Backpropagation(Estimator):
         self, problem: Problem, theta: Any, runs: Run, *, key: PRNGKeyArray
     ) -> tuple[Estimate, Run]:
         """Continue every run by one window, and differentiate."""
-        parts, losses, lost, runs = jax.vmap(lambda run, k: self._continue(problem, theta, run, k))(
-            runs, jax.random.split(key, self.runs)
-        )
-        loss, counted = _mean_of_finite(losses)
-        gradient = jax.tree.map(lambda g: jnp.sum(g, axis=0) / counted.astype(g.dtype), parts)
-        return Estimate(gradient, loss, jnp.sum(lost).astype(jnp.int32)), runs
+        keys = jax.random.split(key, self.runs)
+        return _average(jax.vmap(lambda x, k: self._continue(problem, theta, x, k))(runs, keys))
 
     def _continue(
         self, problem: Problem, theta: Any, run: Run, key: PRNGKeyArray
@@ -314,10 +299,7 @@ class Backpropagation(Estimator):
             state = jax.tree.map(lambda a, b: jnp.where(run.fresh, a, b), fresh, run.state)
             state, losses = jax.lax.scan(self._step_of(problem, ready), state, inputs)
             counts = jnp.minimum(losses, self.max_loss.astype(losses.dtype))
-            if self.objective == "mean":
-                return jnp.mean(counts), (state, losses)
-            final = counts[-1] * (self.horizon // self.window)
-            return jnp.where(at_end & run.whole, final, 0), (state, losses)
+            return _window_loss(self, counts, at_end & run.whole), (state, losses)
 
         gradient, (state, losses) = jax.grad(objective, has_aux=True)(theta)
         norm = jnp.linalg.norm(ravel_pytree(gradient)[0])
@@ -396,6 +378,25 @@ def _mean_of_finite(losses: Float[Array, " runs"]) -> tuple[Float[Array, ""], Fl
     counted = jnp.maximum(jnp.sum(finite), 1).astype(losses.dtype)
     mean = jnp.sum(jnp.where(finite, losses, 0)) / counted
     return jnp.where(jnp.any(finite), mean, jnp.nan), counted
+
+
+def _average(each: tuple[PyTree, Array, Array, Any]) -> tuple[Estimate, Any]:
+    """The estimate from all runs: their parts, their losses or NaN, which are lost, and they."""
+    parts, losses, lost, runs = each
+    loss, counted = _mean_of_finite(losses)
+    gradient = jax.tree.map(lambda g: jnp.sum(g, axis=0) / counted.astype(g.dtype), parts)
+    return Estimate(gradient, loss, jnp.sum(lost).astype(jnp.int32)), runs
+
+
+def _window_loss(
+    estimator: EvolutionStrategies | Backpropagation,
+    losses: Float[Array, "*runs window"],
+    at_end: Bool[Array, ""],
+) -> Float[Array, "*runs"]:
+    """The contribution of a window to the objective, times the number of windows."""
+    if estimator.objective == "mean":
+        return jnp.mean(losses, axis=-1)
+    return jnp.where(at_end, losses[..., -1] * (estimator.horizon // estimator.window), 0)
 
 
 def _clocks(horizon: int, window: int, runs: int) -> Int[Array, " runs"]:

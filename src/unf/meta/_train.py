@@ -211,11 +211,10 @@ def _advance_together(
 ) -> tuple[MetaState, Metrics]:
     """Make meta-steps on several problems, with a program for each: they compile side by side."""
     found = []
-    for _ in range(count):
+    for i in range(count):
         keys, bare = _problem_keys(state, key, len(problems)), state._replace(runs=None)
-        parts = in_threads(
-            _estimated, problems, estimator.estimators, state.runs, keys, repeat(bare)
-        )
+        each: Callable = map if i else in_threads  # only the first step compiles
+        parts = each(_estimated, problems, estimator.estimators, state.runs, keys, repeat(bare))
         estimates, runs = zip(*parts, strict=True)
         state, metrics = _updated_together(estimator, update, bare, estimates)
         state = state._replace(runs=runs)
