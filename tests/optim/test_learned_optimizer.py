@@ -107,9 +107,12 @@ def test_the_update_is_the_papers(form):
 
 
 def test_adaptive_steps_are_what_they_say():
-    theta = init_theta("deepset", key=KEY, form=FORMS["adaptive"], beta=0.3)
+    theta = init_theta("deepset", key=KEY, form=FORMS["adaptive"])
     last = jax.random.normal(jax.random.key(5), theta.last.weight.shape)
-    theta = eqx.tree_at(lambda t: t.last.weight, theta, last)
+    head = jax.random.normal(jax.random.key(6), theta.head.weight.shape) / 3
+    theta = eqx.tree_at(lambda t: (t.last.weight, t.head.weight), theta, (last, head))
+    decay = {"log_delay": jnp.log(2.0), "log_power": jnp.log(0.5)}
+    theta = eqx.tree_at(lambda t: t.scalars, theta, theta.scalars | decay)
     gamma, forget = float(theta.gamma), 1 - float(theta.gamma_squares)
     params = {k: np.array(v, np.float64) for k, v in PARAMS.items()}
     zeros = {k: np.zeros_like(v) for k, v in params.items()}
@@ -128,18 +131,19 @@ def test_adaptive_steps_are_what_they_say():
             unit = max(rms(np.asarray(PARAMS[name])), 0.05)
             channels = [w / unit, *(m / root for m in moving), np.log(root / rms(root))]
             channels = [np.clip(c, -3, 3) for c in [*channels, np.full_like(w, w.ndim > 1)]]
-            time = [np.tanh(t / s - 1) for s in SCALES]
-            d, s = naive_network([*theta.trunk, theta.last], channels, time)
-            step = nominal[name] / root + float(theta.beta) * d
+            time = [np.tanh(t / s - 1) for s in SCALES if s <= 1000]
+            (s,) = naive_network([*theta.trunk, theta.last], channels, time)
+            mixed = [nominal[name] / root, *channels[2 : 2 + len(DECAYS)]]
+            step = mixed[0] + np.tensordot(np.asarray(head)[0], mixed, 1)
             step = np.exp(2 * np.tanh(s / 2)) * step / max(1, rms(step))
             unit *= (4096 / w.size) ** 0.25 if w.ndim > 1 else 1
-            params[name] = w - float(theta.alpha) * unit * step
+            params[name] = w - float(theta.alpha) * (1 + t / 2) ** -0.5 * unit * step
     assert_close(run(learned_optimizer(theta)), params, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["unf", "tied"])
 def test_an_equivariant_layer_preconditions_adaptive_steps(kind):
-    """In the first step, m/√v is (1 − γ) sign(g); then y = m/√v + T(m/√v), of bounded size."""
+    """In the first step, m/√v is (1 − γ) sign(g), and all others are sign(g)."""
     space = spaces.mlp(3, 4, 2)
     theta = init_theta(kind, space, key=KEY, form=FORMS["adaptive"])
     plain = run(learned_optimizer(theta, space=space), gradients=GRADIENTS[:1])
@@ -148,10 +152,11 @@ def test_an_equivariant_layer_preconditions_adaptive_steps(kind):
     theta = randomized(theta).on(space)
     theta = eqx.tree_at(lambda t: t.last, theta, jax.tree.map(jnp.zeros_like, theta.last))
     moved = run(learned_optimizer(theta), gradients=GRADIENTS[:1])
-    x = {k: (1 - theta.gamma) * jnp.sign(g)[..., None] for k, g in GRADIENTS[0].items()}
+    factors = np.array([1 - float(theta.gamma), *[1] * len(DECAYS)])
+    x = {k: jnp.asarray(np.sign(g)[..., None] * factors) for k, g in GRADIENTS[0].items()}
     added = theta.head(x)
     for name, w in PARAMS.items():
-        y = np.asarray(x[name] + added[name])[..., 0]
+        y = np.asarray(x[name][..., 0] + added[name][..., 0])
         unit = max(rms(np.asarray(w)), 0.05) * ((4096 / w.size) ** 0.25 if w.ndim > 1 else 1)
         expected = w - float(theta.alpha) * unit * y / max(1, rms(y))
         np.testing.assert_allclose(moved[name], expected, rtol=1e-4, atol=1e-6)
@@ -304,6 +309,18 @@ def test_adaptive_steps_know_no_scale(kind):
     assert_close(step(scaled, steeper), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("hidden_channels", [0, 4])
+@pytest.mark.parametrize("kind", ["deepset", "unf", "tied"])
+def test_adaptive_steps_vanish_with_the_gradients(kind, hidden_channels):
+    space, options = spaces.mlp(3, 4, 2), {"form": FORMS["adaptive"], "key": KEY}
+    theta = randomized(init_theta(kind, space, hidden_channels=hidden_channels, **options))
+    params = random_like(space, 1)
+    zeros = [jax.tree.map(jnp.zeros_like, params)] * 2
+    assert_close(run(learned_optimizer(theta, space=space), params, zeros), params)
+    moved = run(learned_optimizer(theta, space=space), params, [random_like(space, 2)])
+    assert all(bool((moved[name] != params[name]).any()) for name in params)
+
+
 def test_any_width():
     """An optimizer fits wider networks by itself, and does there what `on` makes of it."""
     wide = spaces.mlp(5, 9, 3)
@@ -359,6 +376,8 @@ def test_mistakes():
     deepset = learned_optimizer(init_theta("deepset", key=KEY))
     with pytest.raises(unf.SpecError, match="not an array of real numbers"):
         deepset.init({"steps": jnp.zeros(3, jnp.int32)})
+    with pytest.raises(ValueError, match="hidden_channels is 0; expected at least 1, or 0 with"):
+        init_theta("deepset", key=KEY, hidden_channels=0)
     with pytest.raises(ValueError, match="alpha is nan"):
         init_theta("sgdm", key=KEY, alpha=float("nan"))
     with pytest.raises(ValueError, match="kind is 'adam'; expected one of"):

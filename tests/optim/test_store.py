@@ -34,6 +34,18 @@ def test_round_trip(kind, tmp_path):
     assert origin(tmp_path / "o.safetensors") == {"task": "cnn", "steps": 3}
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("hidden_channels", [0, 3])
+def test_round_trip_of_adaptive_ones(kind, hidden_channels, tmp_path):
+    options = {"form": FORMS["adaptive"], "hidden_channels": hidden_channels}
+    theta = init_theta(kind, SPACE, key=KEY, **options)
+    theta = jax.tree.map(lambda x: x + 1 if eqx.is_array(x) else x, theta)
+    save(tmp_path / "o.safetensors", theta)
+    again = load(tmp_path / "o.safetensors")
+    assert jax.tree.structure(again) == jax.tree.structure(theta)
+    jax.tree.map(np.testing.assert_array_equal, jax.tree.leaves(again), jax.tree.leaves(theta))
+
+
 def test_another_weight_space_is_told_apart(tmp_path):
     save(tmp_path / "unf", init_theta("unf", SPACE, key=KEY))
     with pytest.raises(unf.SpecError, match="another network, which differs in more"):

@@ -5,6 +5,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -21,6 +22,8 @@ from ..spec._space import check_differs_in_sizes, check_is_space
 
 DECAYS = (0.1, 0.5, 0.9, 0.99, 0.999, 0.9999)
 """The decays γᵢ of the momenta that the network reads (appendix B)."""
+MOMENTA = slice(2, 2 + len(DECAYS))
+"""Where these momenta are among the features."""
 TIME_SCALES = tuple(float(f"{digit}e{power}") for power in range(6) for digit in (1, 3))[:11]
 """1, 3, 10, …, 100000."""
 KINDS = ("sgdm", "deepset", "nfn", "unf", "tied")
@@ -28,6 +31,8 @@ KINDS = ("sgdm", "deepset", "nfn", "unf", "tied")
 TINY = 1e-20
 _LEAST_UNIT = 0.05
 _DECAY_OF_SQUARES = 0.999
+_POWER = 0.3
+_DELAY = 100.0
 _USUAL_SIZE = 64**2
 _LARGEST_FEATURE = 3.0
 _LARGEST_LOG_GAIN = 2.0
@@ -45,18 +50,24 @@ class Form:
         time: the features of the step t, at the scales s = 1, 3, 10, …, 100000. "sine": sin(t/s)
             (the text says sinusoidal), or "tanh": tanh(t/s − 1) (the code).
         step: what is subtracted from the weights. "raw": α (m + β f) (the paper). "adaptive":
-            α u eˢ (m/√v + T(m/√v) + β d), see below.
+            αₜ u eˢ (m/√v + T(m/√v, {mᵢ/√v})), see below.
 
     Adaptive steps depend neither on the scale of the weights nor on that of the loss, so that one
     optimizer can train any network. v is the running mean of g², entry by entry. u is the root mean
     square of the tensor's initial weights, at least 0.05; for tensors of rank 2 or more, it is
     multiplied by (4096/size)^¼, because gradients have low rank, and what a step of low rank does
-    to a function grows with width. f is pointwise and gives a direction d and the logarithm s of a
-    gain, bounded by ±2. T is a linear equivariant layer, of "nfn", "unf" and "tied" only: a
-    preconditioner, which can for example damp the mean of a row. Where the sum has a root mean
-    square above 1, it is divided by it. What f reads is measured in the same units: W in u,
-    gradients and unbiased momenta in √v, and √v relative to the whole tensor's, as a logarithm, all
-    clipped to ±3; and whether the tensor's rank is at least 2. `normalize` does not matter then.
+    to a function grows with width. αₜ = α (1 + t/τ)⁻ᵖ with meta-learned τ and p: a decay for which
+    the number of steps need not be known. f is pointwise and gives s, the logarithm of a gain,
+    bounded by ±2. T is a linear layer that starts at zero: pointwise with "deepset", and else
+    equivariant, a preconditioner that can for example damp the mean of a row. It also reads the
+    momenta mᵢ that f reads. Where its sum with m/√v has a root mean square above 1, it is divided
+    by it. Steps vanish with the gradients, and with "sgdm", without f and T, they are Adam's.
+
+    What f and T read is measured in the same units and clipped to ±3: W in u, gradients and
+    unbiased momenta in √v, and √v relative to the whole tensor's, as a logarithm; and for f also
+    whether the tensor's rank is at least 2. f reads the time at scales up to 1000 only, so that
+    after a few thousand steps, even more than in meta-training, nothing but αₜ changes with time.
+    `normalize` does not matter then, and there is no β.
     """
 
     momentum: str = "sum"
@@ -122,9 +133,14 @@ class Form:
         inverse = 1 / jnp.sqrt(square + TINY)  # all zeros stay zeros
         return features * jnp.broadcast_to(inverse, features.shape)
 
-    def time_features(self, step: Int[Array, ""], dtype: jnp.dtype) -> Float[Array, "11"]:
+    @property
+    def time_scales(self) -> tuple[float, ...]:
+        """The scales of the features of time."""
+        return TIME_SCALES[:7] if self.is_adaptive else TIME_SCALES
+
+    def time_features(self, step: Int[Array, ""], dtype: jnp.dtype) -> Float[Array, " scales"]:
         """Encode the step."""
-        times = step.astype(dtype) / jnp.asarray(np.array(TIME_SCALES), dtype)
+        times = step.astype(dtype) / jnp.asarray(np.array(self.time_scales), dtype)
         return jnp.sin(times) if self.time == "sine" else jnp.tanh(times - 1)
 
 
@@ -164,11 +180,12 @@ class Theta(eqx.Module):
     logarithms; `Form` has another one.
 
     Attributes:
-        scalars: log_alpha, log_beta (not for "sgdm") and log_forget, the logarithm of 1 − γ₀; for
-            adaptive steps also log_forget_squares, that of 1 minus the decay of v.
+        scalars: log_alpha, log_beta (not for "sgdm") and log_forget, the logarithm of 1 − γ₀. For
+            adaptive steps not log_beta, but log_forget_squares, that of 1 minus the decay of v, and
+            log_delay and log_power, those of τ and p.
         trunk: the first layers of f, which act on every entry alone.
-        last: for adaptive steps, the last layer of f, which gives d and s; else None.
-        head: the last layer of f; for adaptive steps T, or None if there is none.
+        last: for adaptive steps, the last layer of f, which gives s; None if there is none.
+        head: the last layer of f; for adaptive steps T; None for "sgdm".
         kind: "sgdm", "deepset", "nfn", "unf" or "tied".
         form: what the optimizer accumulates and reads.
         space: the weight space of an equivariant head; None for a tied one before `on`.
@@ -184,8 +201,15 @@ class Theta(eqx.Module):
 
     @property
     def alpha(self) -> Float[Array, ""]:
-        """The learning rate."""
+        """The learning rate α; with adaptive steps, that of the first step."""
         return jnp.exp(self.scalars["log_alpha"])
+
+    def learning_rate(self, step: Int[Array, ""]) -> Float[Array, ""]:
+        """α, or αₜ = α (1 + t/τ)⁻ᵖ for adaptive steps."""
+        if not self.form.is_adaptive:
+            return self.alpha
+        delay, power = (jnp.exp(self.scalars[name]) for name in ("log_delay", "log_power"))
+        return self.alpha * (1 + step / delay) ** -power
 
     @property
     def beta(self) -> Float[Array, ""]:
@@ -201,6 +225,11 @@ class Theta(eqx.Module):
     def gamma_squares(self) -> Float[Array, ""]:
         """The decay of the mean of squares, for adaptive steps."""
         return 1 - jnp.exp(self.scalars["log_forget_squares"])
+
+    @property
+    def reads_momenta(self) -> bool:
+        """Whether momenta with the decays γᵢ are accumulated."""
+        return self.head is not None
 
     @property
     def num_parameters(self) -> int:
@@ -232,8 +261,8 @@ class Theta(eqx.Module):
 
     def network(
         self, features: Sequence[Float[Array, "_ channels"]], step: Int[Array, ""]
-    ) -> list[Float[Array, "_ outputs"]]:
-        """F at the entries of each tensor: one output, or d and s for adaptive steps.
+    ) -> list[Array]:
+        """F at the entries of each tensor, or s for adaptive steps.
 
         The features of time are the same for all entries, so the first layer reads them once.
         """
@@ -249,16 +278,15 @@ class Theta(eqx.Module):
             x = jax.nn.relu(Pointwise(layer)(x))
         if last is not None:
             return jnp.split(Pointwise(last)(x), sizes)
-        if isinstance(self.head, eqx.nn.Linear):
-            head = jax.tree.map(lambda p: p.astype(dtype), self.head)
-            return jnp.split(Pointwise(head)(x), sizes)
-        return [y.reshape(-1, 1) for y in self.mix(jnp.split(x, sizes))]
+        return self.mix(jnp.split(x, sizes))
 
-    def mix(self, tensors: Sequence[Array]) -> list[Array]:
-        """The head's output, from the entries of each tensor of its weight space."""
-        assert self.space is not None and self.head is not None
+    def mix(self, tensors: Sequence[Float[Array, "_ channels"]]) -> list[Array]:
+        """The head's output, from the entries of each tensor."""
         dtype = jnp.result_type(*tensors)
         head: Any = jax.tree.map(lambda p: p.astype(dtype) if eqx.is_array(p) else p, self.head)
+        if isinstance(head, eqx.nn.Linear):
+            return [Pointwise(head)(x.astype(dtype)) for x in tensors]
+        assert self.space is not None
         pairs = zip(self.space.leaves, tensors, strict=True)
         parts = [x.astype(dtype).reshape(*leaf.shape, -1) for leaf, x in pairs]
         return jax.tree.leaves(head(self.space.unflatten(parts)))
@@ -276,7 +304,7 @@ def init_theta(
     form: Form = PAPER,
     hidden_channels: int = 32,
     alpha: float | None = None,
-    beta: float | None = None,
+    beta: float = 0.001,
     gamma: float = 0.9,
     head_start: str = "random",
     spatial: tuple[str | int, ...] = (),
@@ -296,10 +324,10 @@ def init_theta(
             `unf.nn.TiedLinear`.
         key: draws the coefficients.
         form: what the optimizer accumulates and reads, see `Form`.
-        hidden_channels: channels of the three pointwise layers.
+        hidden_channels: channels of the three pointwise layers. With adaptive steps, 0 leaves f
+            out; T stays.
         alpha: the initial learning rate α, by default 0.1, or 0.01 for adaptive steps.
-        beta: the initial weight β of the network's output, by default 0.001, or 0.1 for adaptive
-            steps.
+        beta: the initial weight β of the network's output.
         gamma: the initial decay γ₀.
         head_start: "random", or "pointwise": an equivariant last layer starts as a pointwise
             one, the same as that of "deepset" with this key; all other terms are zero. With
@@ -315,29 +343,33 @@ def init_theta(
     if head_start not in ("random", "pointwise"):
         raise ValueError(f"head_start is {head_start!r}; expected 'random' or 'pointwise'")
     alpha = alpha if alpha is not None else 0.01 if form.is_adaptive else 0.1
-    beta = beta if beta is not None else 0.1 if form.is_adaptive else 0.001
     if not (0 < alpha < np.inf and 0 < beta < np.inf and 0 <= gamma < 1):
         raise ValueError(
             f"alpha is {alpha}, beta {beta} and gamma {gamma}; "
             "expected two positive numbers and one in [0, 1)"
         )
+    adaptive = form.is_adaptive
+    if hidden_channels < (0 if adaptive else 1):
+        raise ValueError(
+            f"hidden_channels is {hidden_channels}; expected at least 1, or 0 with adaptive steps"
+        )
     scalars = {"log_alpha": alpha, "log_forget": 1 - gamma}
-    if kind != "sgdm":
+    if kind != "sgdm" and not adaptive:
         scalars["log_beta"] = beta
-    if form.is_adaptive:
-        scalars["log_forget_squares"] = 1 - _DECAY_OF_SQUARES
+    if adaptive:
+        scalars |= {"log_forget_squares": 1 - _DECAY_OF_SQUARES}
+        scalars |= {"log_delay": _DELAY, "log_power": _POWER}
     logs = {name: jnp.log(jnp.asarray(value, jnp.float32)) for name, value in scalars.items()}
     if kind == "sgdm":
         return Theta(logs, (), None, None, kind, form, None)
     *keys, head_key = jax.random.split(key, 4)
-    widths = [form.channels + len(TIME_SCALES), *[hidden_channels] * 3]
-    trunk = tuple(_linear(widths[i], widths[i + 1], each) for i, each in enumerate(keys))
-    adaptive = form.is_adaptive
-    channels = 1 if adaptive else hidden_channels
+    widths = [form.channels + len(form.time_scales), *[hidden_channels] * 3]
+    pairs = zip(pairwise(widths), keys, strict=True)
+    trunk = tuple(_linear(*sizes, each) for sizes, each in pairs) if hidden_channels else ()
+    channels = 1 + len(DECAYS) if adaptive else hidden_channels
     options: dict[str, Any] = {"key": head_key, "bias": head_bias and not adaptive}
-    pointwise = _linear(hidden_channels, 1, head_key, bias=head_bias)
-    start = pointwise.weight.T if head_start == "pointwise" and not adaptive else None
-    head, known = None if adaptive else pointwise, None
+    head, known = _linear(channels, 1, **options), None
+    start = head.weight.T if head_start == "pointwise" and not adaptive else None
     if kind == "tied":
         spaces = [space] if isinstance(space, WeightSpace) else space
         levels = ("coarse",) if adaptive else ("coarse", "fine")
@@ -354,9 +386,8 @@ def init_theta(
             head = eqx.tree_at(lambda h: h.coefficients, head, coefficients)
     if not adaptive:
         return Theta(logs, trunk, None, head, kind, form, known)
-    last = _linear(hidden_channels, 2, head_key, bias=head_bias)
-    last = eqx.tree_at(lambda x: x.weight, last, last.weight.at[1].set(0))  # gains start at 1
-    head = jax.tree.map(lambda x: jnp.zeros_like(x) if eqx.is_array(x) else x, head)
+    last = _linear(hidden_channels, 1, head_key, bias=head_bias) if trunk else None
+    last, head = jax.tree.map(lambda x: jnp.zeros_like(x) if eqx.is_array(x) else x, (last, head))
     return Theta(logs, trunk, last, head, kind, form, known)
 
 

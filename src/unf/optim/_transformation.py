@@ -15,7 +15,7 @@ from ..nn._pointwise import check_leaves
 from ..spec import Leaf, SpecError, WeightSpace
 from ..spec._tree import flatten_params
 from ._store import load
-from ._theta import DECAYS, TINY, Theta, gain, root_mean_square, size_factor, unit_of
+from ._theta import DECAYS, MOMENTA, TINY, Theta, gain, root_mean_square, size_factor, unit_of
 
 
 class LearnedState(NamedTuple):
@@ -24,8 +24,7 @@ class LearnedState(NamedTuple):
     Attributes:
         step: the number of updates so far.
         nominal: the momentum with the learned decay γ₀, a tree like the parameters.
-        momenta: the momenta that the network reads, along a trailing axis; None without a
-            network.
+        momenta: the momenta that the network reads, along a trailing axis; None for "sgdm".
         squares: for adaptive steps, the running mean of squared gradients; else None.
         units: for adaptive steps, the units of weights, from the initial ones; else None.
     """
@@ -84,7 +83,7 @@ def learned_optimizer(
         def zeros(*shape: int) -> PyTree:
             return jax.tree.map(lambda p: jnp.zeros((*jnp.shape(p), *shape), _wide(p)), params)
 
-        momenta = zeros(len(DECAYS)) if theta.trunk else None
+        momenta = zeros(len(DECAYS)) if theta.reads_momenta else None
         squares, units = None, None
         if theta.form.is_adaptive:
             squares = zeros()
@@ -111,7 +110,7 @@ def learned_optimizer(
         trees = (gradients, state.nominal, state.momenta, state.squares, state.units)
         flat = [None if tree is None else treedef.flatten_up_to(tree) for tree in trees]
         steps = _steps(theta, state.step, leaves, *flat)
-        factor = -theta.alpha * scale
+        factor = -theta.learning_rate(state.step) * scale
 
         def applied(step: Array, weights: Array) -> Array:
             return (factor.astype(step.dtype) * step).astype(weights.dtype)
@@ -157,37 +156,36 @@ def _steps(
     squares: Any,
     units: Any,
 ) -> list[Array]:
-    """The step of each tensor without the factor −α: m + βf, or u eˢ (m/√v + T(m/√v) + βd)."""
+    """The step of each tensor without the factor −αₜ: m + βf, or u eˢ (m/√v + T(m/√v, …))."""
     nothing = [None] * len(weights)
     roots = nothing
     if squares is not None:
         share = 1 - theta.gamma_squares ** (step + 1)
         roots = [jnp.sqrt(v / share.astype(v.dtype) + TINY) for v in squares]
         nominal = [m / root for m, root in zip(nominal, roots, strict=True)]
-    gains = nothing
+    mixed = outputs = nothing
     if momenta is not None:
         each = zip(weights, gradients, momenta, roots, units or nothing, strict=True)
         features = [
             theta.form.features(w.astype(m.dtype), g, m, step, root, unit)
             for w, g, m, root, unit in each
         ]
-        outputs = theta.network(features, step)
+        if theta.trunk:
+            pairs = zip(nominal, theta.network(features, step), strict=True)
+            outputs = [y.reshape(m.shape) for m, y in pairs]
         if units is not None:
-            gains = [gain(y[:, 1]) for y in outputs]
-        mixed = theta.mix(nominal) if units is not None and theta.head is not None else nothing
-        nominal = [
-            m + theta.beta.astype(m.dtype) * y[:, 0].reshape(m.shape)
-            for m, y in zip(nominal, outputs, strict=True)
-        ]
-        nominal = [
-            m if x is None else m + x.reshape(m.shape) for m, x in zip(nominal, mixed, strict=True)
-        ]
+            pairs = zip(nominal, features, strict=True)
+            mixed = theta.mix(
+                [jnp.concatenate([m.reshape(-1, 1), x[:, MOMENTA]], axis=1) for m, x in pairs]
+            )
     if units is None:
-        return nominal
+        pairs = zip(nominal, outputs, strict=True)
+        return [m if y is None else m + theta.beta.astype(m.dtype) * y for m, y in pairs]
     found = []
-    for x, unit, factor in zip(nominal, units, gains, strict=True):
+    for x, more, unit, s in zip(nominal, mixed, units, outputs, strict=True):
+        x = x if more is None else x + more.reshape(x.shape)
         x = unit * size_factor(x) / jnp.maximum(1, root_mean_square(x)) * x
-        found.append(x if factor is None else factor.reshape(x.shape) * x)
+        found.append(x if s is None else gain(s) * x)
     return found
 
 

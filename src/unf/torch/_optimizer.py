@@ -136,7 +136,7 @@ class LearnedOptimizer(torch.optim.Optimizer):
         wide = torch.promote_types(p.dtype, torch.float32)
         state = {"step": torch.zeros((), dtype=torch.int32)}
         state["nominal"] = torch.zeros_like(p, dtype=wide)
-        if self.theta.trunk:
+        if self.theta.reads_momenta:
             state["momenta"] = p.new_zeros((*p.shape, len(DECAYS)), dtype=wide)
         if self.theta.form.is_adaptive:
             state["squares"] = torch.zeros_like(p, dtype=wide)

@@ -41,6 +41,7 @@ MIXTURES = {
         "mlp:hidden=16:activation=tanh:batch_size=32",
         "mlp:hidden=64-64:activation=gelu:layer_norm=true:batch_size=64",
         "mlp:hidden=32-32-32:activation=silu:batch_size=64",
+        "mlp:dataset=digits:hidden=128-128:batch_size=128",
         "cnn:channels=16-32:first_stride=2:batch_size=64",
         "cnn:channels=8-8-8:first_stride=2:activation=gelu:batch_size=32",
         "rnn:embedding=16:hidden=32:activation=tanh:length=8:batch_size=32",
@@ -95,7 +96,7 @@ class MetaTraining:
     max_norm: float = added(inf)
     """Largest norm of the estimate from one run or pair of runs."""
     hidden_channels: int = added(32)
-    """Channels of the pointwise layers of an optimizer's network."""
+    """Channels of the pointwise layers of an optimizer's network; 0 leaves it out (adaptive)."""
     cut: float = 2.0
     """Cut losses off at this multiple of an untrained network's; 0 turns that off (not for
     unroll)."""
@@ -108,7 +109,7 @@ class MetaTraining:
             value, allowed = getattr(self, name), get_args(hint)
             if allowed and value not in allowed:
                 raise ValueError(f"{name} is {value!r}; expected one of {allowed}")
-            optional = name in ("horizon", "cut", "reparametrize", "max_norm")
+            optional = name in ("horizon", "cut", "reparametrize", "max_norm", "hidden_channels")
             if not (allowed or optional) and not 0 < value < inf:
                 raise ValueError(f"{name} is {value}; expected a positive number")
         if self.horizon < 0 or not (self.cut == 0 or 1 < self.cut < inf):
@@ -118,6 +119,11 @@ class MetaTraining:
             )
         if not 0 <= self.reparametrize < inf:
             raise ValueError(f"reparametrize is {self.reparametrize}; expected 0 or more")
+        if self.hidden_channels < (0 if self.form == "adaptive" else 1):
+            raise ValueError(
+                f"hidden_channels is {self.hidden_channels}; expected at least 1, or 0 for the "
+                "form 'adaptive'"
+            )
         if not self.max_norm > 0:
             raise ValueError(f"max_norm is {self.max_norm}; expected a positive number")
 

@@ -205,7 +205,8 @@ def _meta_training(path: Path) -> Section:
     with _warned(section, file):
         theta, section.provenance = load(file), origin(file)
         section.space = theta.space
-        section.layers = {"the last layer": theta.head} if isinstance(theta.head, UNFLinear) else {}
+        head = theta.head
+        section.layers = {"the equivariant layer": head} if isinstance(head, UNFLinear) else {}
     return section
 
 
