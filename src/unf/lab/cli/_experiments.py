@@ -181,7 +181,7 @@ class Mixed(Job):
 
     Examples:
         unf reproduce mixed --small        (two CPU cores, minutes)
-        unf reproduce mixed --data DIR     (10,000 networks of 76 architectures; for a GPU)
+        unf reproduce mixed --data DIR     (10,000 networks of 52 architectures; for a GPU)
     """
 
     small: bool = False  # A small version, for CPUs.

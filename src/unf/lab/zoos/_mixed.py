@@ -38,9 +38,9 @@ class MixedRecipe:
 
     name: ClassVar[str] = "mixed"
 
-    architectures: int = 60
+    architectures: int = 40
     """How many architectures predictors are trained on."""
-    held_out: int = 16
+    held_out: int = 12
     """How many other architectures there are."""
     datasets: tuple[str, ...] = ("fashion-mnist", "cifar10")
     """Datasets, of cifar10, fashion-mnist, mnist and digits."""
