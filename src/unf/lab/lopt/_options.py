@@ -41,7 +41,7 @@ MIXTURES = {
         "mlp:hidden=16:activation=tanh:batch_size=32",
         "mlp:hidden=64-64:activation=gelu:layer_norm=true:batch_size=64",
         "mlp:hidden=32-32-32:activation=silu:batch_size=64",
-        "mlp:dataset=digits:hidden=128-128:batch_size=128",
+        "mlp:dataset=digits:hidden=96-96:batch_size=128",
         "cnn:channels=16-32:first_stride=2:batch_size=64",
         "cnn:channels=8-8-8:first_stride=2:activation=gelu:batch_size=32",
         "rnn:embedding=16:hidden=32:activation=tanh:length=8:batch_size=32",
