@@ -63,7 +63,7 @@ NIGHTLY = (
     "test_transformations[one name three times",
     "test_equals_explicit_matrices[False-gru seq2seq",
     "test_is_the_literal_layer_with_the_tables_coefficients[fused qkv",
-    "test_persistent_and_reused_are_unbiased_and_truncated_is_not[",
+    "test_persistent_and_reused_are_unbiased_and_truncated_is_not[final",
     "test_windows_that_are_truncated_ignore_what_came_before[final",
     "test_an_untrained_network_knows_nothing_and_has_gradients[resnet",
     "test_an_untrained_network_knows_nothing_and_has_gradients[vit",

@@ -61,7 +61,8 @@ class Form:
     bounded by ±2. T is a linear layer that starts at zero: pointwise with "deepset", and else
     equivariant, a preconditioner that can for example damp the mean of a row. It also reads the
     momenta mᵢ that f reads. Where its sum with m/√v has a root mean square above 1, it is divided
-    by it. Steps vanish with the gradients. Those of "sgdm", without f and T, are Adam's times u.
+    by it. T has no bias, so that steps vanish with the gradients. Those of "sgdm", without f and T,
+    are Adam's times u.
 
     What f and T read is measured in the same units and clipped to ±3: W in u, gradients and
     unbiased momenta in √v, and √v relative to the whole tensor's, as a logarithm; and for f also
