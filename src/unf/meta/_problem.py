@@ -165,7 +165,7 @@ class RelativeLoss(Problem):
     its examples by heart, are all as good.
 
     Attributes:
-        problem: the problem to unroll, with losses above 0.
+        problem: the problem to unroll, with losses of 0 or more.
         reference: the loss that becomes 0, such as that of an untrained network.
     """
 

@@ -270,14 +270,16 @@ class Theta(eqx.Module):
         dtype = jnp.result_type(*features)
         sizes = np.cumsum([len(x) for x in features])[:-1]
         x = jnp.concatenate([x.astype(dtype) for x in features])
-        (first, *rest), last = jax.tree.map(lambda p: p.astype(dtype), (self.trunk, self.last))
+        first, *rest = jax.tree.map(lambda p: p.astype(dtype), self.trunk)
         on_entries, on_time = jnp.split(first.weight, [self.form.channels], axis=1)
         now = on_time @ self.form.time_features(step, dtype) + first.bias
         x = x @ on_entries.T
         x = jax.nn.relu(x + jnp.broadcast_to(now, x.shape))
         for layer in rest:
             x = jax.nn.relu(Pointwise(layer)(x))
-        if last is not None:
+        last = self.head if self.last is None else self.last
+        if isinstance(last, eqx.nn.Linear):  # one product for all tensors
+            last = jax.tree.map(lambda p: p.astype(dtype), last)
             return jnp.split(Pointwise(last)(x), sizes)
         return self.mix(jnp.split(x, sizes))
 

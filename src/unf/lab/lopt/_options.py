@@ -119,11 +119,6 @@ class MetaTraining:
             )
         if not 0 <= self.reparametrize < inf:
             raise ValueError(f"reparametrize is {self.reparametrize}; expected 0 or more")
-        if self.hidden_channels < (0 if self.form == "adaptive" else 1):
-            raise ValueError(
-                f"hidden_channels is {self.hidden_channels}; expected at least 1, or 0 for the "
-                "form 'adaptive'"
-            )
         if not self.max_norm > 0:
             raise ValueError(f"max_norm is {self.max_norm}; expected a positive number")
 
