@@ -14,7 +14,7 @@ from unf.lab.lopt import Comparison, Curves
 from unf.lab.tasks import MLPTask
 from unf.optim import init_theta, save
 
-BASELINES = ["adam-default", "adam", "sgdm-tuned"]
+BASELINES = ["adam-default", "adam", "sgdm-tuned", "muon"]
 
 
 def comparison(task, **losses):
@@ -101,12 +101,13 @@ def optimizers(tmp_path):
 
 def test_what_is_done_is_kept(tmp_path, optimizers, monkeypatch):
     monkeypatch.delenv("UNF_DATA", raising=False)
-    done = []
+    done, trained = [], []
 
-    def compare(task, thetas, *, seeds, notes, **_):
+    def compare(task, thetas, *, seeds, notes, baselines, **_):
         done.append(task.name)
-        assert notes == {name: {"meta-steps": 7} for name in thetas}
-        names = [*thetas, *BASELINES]
+        assert all(notes[name] == {"meta-steps": 7} for name in thetas)
+        names = [*thetas, *baselines]
+        trained.extend(names)
         return comparison(task.name, **dict.fromkeys(names, [1.0] * len(seeds)))
 
     monkeypatch.setattr(generalize, "compare", compare)
@@ -115,6 +116,7 @@ def test_what_is_done_is_kept(tmp_path, optimizers, monkeypatch):
 
     def run(*paths, seeds=2, tasks=("vit", "gru"), setting=SMALL):
         done.clear()
+        trained.clear()
         out = tmp_path / "out"
         result = generalize.run(out, paths, tasks=tasks, setting=setting, seeds=seeds)
         assert (out / "generalize.json").exists() and (out / "generalize.md").exists()
@@ -131,11 +133,11 @@ def test_what_is_done_is_kept(tmp_path, optimizers, monkeypatch):
     assert done == ["vit", "gru"]
     run(*optimizers, seeds=3)
     assert done == ["vit", "gru"]
-    assert run(optimizers[0], seeds=3) == ["a/seed-0", *BASELINES] and done == ["vit", "gru"]
+    assert run(optimizers[0], seeds=3) == ["a/seed-0", *BASELINES] and done == []
     theta = init_theta("deepset", key=jax.random.key(9), hidden_channels=2)
     save(tmp_path / "a" / "seed-0" / "optimizer.safetensors", theta, trained_steps=7)
-    run(optimizers[0], seeds=3)
-    assert done == ["vit", "gru"]
+    run(*optimizers, seeds=3)
+    assert done == ["vit", "gru"] and trained == ["a/seed-0"] * 2
     for seed in ("seed-9", "seed-10"):
         (tmp_path / "a" / seed).mkdir()
     save(tmp_path / "a" / "seed-10" / "optimizer.safetensors", theta, trained_steps=7)

@@ -11,6 +11,7 @@ import pytest
 
 import unf
 from unf.optim import FORMS, Form, init_theta, learned_optimizer, load, save
+from unf.optim._polar import matrix_axes, polar_factor
 from unf.optim._theta import DECAYS, KINDS
 from unf.testing import spaces
 
@@ -108,9 +109,8 @@ def test_the_update_is_the_papers(form):
 
 def test_adaptive_steps_are_what_they_say():
     theta = init_theta("deepset", key=KEY, form=FORMS["adaptive"])
-    last = jax.random.normal(jax.random.key(5), theta.last.weight.shape)
-    head = jax.random.normal(jax.random.key(6), theta.head.weight.shape) / 3
-    theta = eqx.tree_at(lambda t: (t.last.weight, t.head.weight), theta, (last, head))
+    head = jax.random.normal(jax.random.key(5), theta.head.weight.shape)
+    theta = eqx.tree_at(lambda t: t.head.weight, theta, head)
     decay = {"log_delay": jnp.log(2.0), "log_power": jnp.log(0.5)}
     theta = eqx.tree_at(lambda t: t.scalars, theta, theta.scalars | decay)
     gamma, forget = float(theta.gamma), 1 - float(theta.gamma_squares)
@@ -129,37 +129,64 @@ def test_adaptive_steps_are_what_they_say():
             pairs = zip(momenta[name], DECAYS, strict=True)
             moving = [g, *(m / (1 - decay ** (t + 1)) for m, decay in pairs)]
             unit = max(rms(np.asarray(PARAMS[name])), 0.05)
-            channels = [w / unit, *(m / root for m in moving), np.log(root / rms(root))]
+            direction = nominal[name] / root
+            direction = direction / max(1, rms(direction))
+            channels = [w / unit, direction, *(m / root for m in moving), np.log(root / rms(root))]
             channels = [np.clip(c, -3, 3) for c in [*channels, np.full_like(w, w.ndim > 1)]]
             time = [np.tanh(t / s - 1) for s in SCALES if s <= 1000]
-            (s,) = naive_network([*theta.trunk, theta.last], channels, time)
-            mixed = [nominal[name] / root, *channels[2 : 2 + len(DECAYS)]]
-            step = mixed[0] + np.tensordot(np.asarray(head)[0], mixed, 1)
-            step = np.exp(2 * np.tanh(s / 2)) * step / max(1, rms(step))
+            (s,) = naive_network([*theta.trunk, theta.head], channels, time)
+            step = np.exp(2 * np.tanh(s / 2)) * direction
             unit *= (4096 / w.size) ** 0.25 if w.ndim > 1 else 1
             params[name] = w - float(theta.alpha) * (1 + t / 2) ** -0.5 * unit * step
     assert_close(run(learned_optimizer(theta)), params, rtol=1e-4)
 
 
+def naive_polar(matrix):
+    """Five Newton–Schulz iterations, on the singular values."""
+    left, values, right = np.linalg.svd(np.asarray(matrix, np.float64), full_matrices=False)
+    values = values / np.linalg.norm(values)
+    for _ in range(5):
+        values = 3.4445 * values - 4.7750 * values**3 + 2.0315 * values**5
+    return max(matrix.shape) ** 0.5 * (left * values) @ right
+
+
 @pytest.mark.parametrize("kind", ["unf", "tied"])
-def test_an_equivariant_layer_preconditions_adaptive_steps(kind):
-    """In the first step, m/√v is (1 − γ) sign(g), and all others are sign(g)."""
+def test_adaptive_steps_of_kinds_with_a_weight_space(kind):
+    """The direction of a matrix is a polar factor; in the first step, m/√v is (1 − γ) sign(g)."""
     space = spaces.mlp(3, 4, 2)
     theta = init_theta(kind, space, key=KEY, form=FORMS["adaptive"])
-    plain = run(learned_optimizer(theta, space=space), gradients=GRADIENTS[:1])
-    deepset = learned_optimizer(init_theta("deepset", key=KEY, form=FORMS["adaptive"]))
-    assert_close(plain, run(deepset, gradients=GRADIENTS[:1]))
-    theta = randomized(theta).on(space)
-    theta = eqx.tree_at(lambda t: t.last, theta, jax.tree.map(jnp.zeros_like, theta.last))
-    moved = run(learned_optimizer(theta), gradients=GRADIENTS[:1])
-    factors = np.array([1 - float(theta.gamma), *[1] * len(DECAYS)])
-    x = {k: jnp.asarray(np.sign(g)[..., None] * factors) for k, g in GRADIENTS[0].items()}
-    added = theta.head(x)
+    moved = run(learned_optimizer(theta, space=space), gradients=GRADIENTS[:1])
     for name, w in PARAMS.items():
-        y = np.asarray(x[name][..., 0] + added[name][..., 0])
-        unit = max(rms(np.asarray(w)), 0.05) * ((4096 / w.size) ** 0.25 if w.ndim > 1 else 1)
-        expected = w - float(theta.alpha) * unit * y / max(1, rms(y))
+        g = GRADIENTS[0][name]
+        direction = (1 - float(theta.gamma)) * (naive_polar(g) if g.ndim > 1 else np.sign(g))
+        expected = w - float(theta.alpha) * max(rms(np.asarray(w)), 0.05) * direction
         np.testing.assert_allclose(moved[name], expected, rtol=1e-4, atol=1e-6)
+    gains = run(learned_optimizer(randomized(theta), space=space), gradients=GRADIENTS[:1])
+    for name, w in PARAMS.items():
+        log_gain = np.log((gains[name] - w) / (moved[name] - w))  # directions are the same
+        assert np.abs(log_gain).max() < 2.001 and np.ptp(log_gain) > 0.01
+
+
+def test_polar_factors_have_singular_values_near_one():
+    x = jax.random.normal(KEY, (12, 30))
+    values = np.linalg.svd(polar_factor(x, ([], [0], [1])) / 30**0.5, compute_uv=False)
+    assert 0.6 < values.min() and values.max() < 1.3
+    assert_close(polar_factor(1e-3 * x, ([], [0], [1])), polar_factor(x, ([], [0], [1])))
+
+
+def test_polar_factors_follow_roles_not_the_order_of_storage():
+    kernels = jax.random.normal(KEY, (2, 5, 3, 4))  # experts, window, in, out
+    found = polar_factor(kernels, matrix_axes(("each", "window", "in", "out")))
+    for each, kernel in zip(found, kernels, strict=True):
+        expected = naive_polar(kernel.reshape(15, 4)).reshape(5, 3, 4)
+        np.testing.assert_allclose(each, expected, rtol=1e-4, atol=1e-4)
+    stored = polar_factor(
+        kernels.transpose(3, 0, 2, 1), matrix_axes(("out", "each", "in", "window"))
+    )
+    assert_close(stored, found.transpose(3, 0, 2, 1), rtol=1e-4, atol=1e-4)
+    assert matrix_axes(("index", "out")) == matrix_axes(("index", "in")) == ([], [0], [1])
+    for roles in [("shift",), ("shift", "shift"), ("scale",), ("in",), ("window", "scale")]:
+        assert matrix_axes(roles) is None
 
 
 def test_gradients_that_are_zero_have_derivatives():
@@ -309,11 +336,25 @@ def test_adaptive_steps_know_no_scale(kind):
     assert_close(step(scaled, steeper), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("hidden_channels", [0, 4])
+@pytest.mark.parametrize("kind", ["sgdm", "tied"])
+def test_adaptive_steps_do_not_jump_with_the_gradients(kind):
+    """A gradient that is suddenly a thousand times as large makes no long step."""
+    space = spaces.mlp(3, 4, 2)
+    theta = init_theta(kind, key=KEY, form=FORMS["adaptive"], gamma=0.0)
+    params, usual = random_like(space, 1), [random_like(space, seed) for seed in range(2, 22)]
+    large = jax.tree.map(lambda g: 1000 * g, random_like(space, 30))
+    optimizer = learned_optimizer(theta, space=space)
+    before, after = (run(optimizer, params, usual + more) for more in ([], [large]))
+    for name, w in params.items():
+        factor = 1 if kind == "tied" or w.ndim < 2 else (4096 / w.size) ** 0.25
+        bound = 1.3 * float(theta.alpha) * factor * max(rms(np.asarray(w)), 0.05)
+        assert rms(np.asarray(after[name] - before[name])) <= bound
+
+
 @pytest.mark.parametrize("kind", ["deepset", "unf", "tied"])
-def test_adaptive_steps_vanish_with_the_gradients(kind, hidden_channels):
+def test_adaptive_steps_vanish_with_the_gradients(kind):
     space, options = spaces.mlp(3, 4, 2), {"form": FORMS["adaptive"], "key": KEY}
-    theta = randomized(init_theta(kind, space, hidden_channels=hidden_channels, **options))
+    theta = randomized(init_theta(kind, space, **options))
     params = random_like(space, 1)
     zeros = [jax.tree.map(jnp.zeros_like, params)] * 2
     assert_close(run(learned_optimizer(theta, space=space), params, zeros), params)
@@ -376,7 +417,7 @@ def test_mistakes():
     deepset = learned_optimizer(init_theta("deepset", key=KEY))
     with pytest.raises(unf.SpecError, match="not an array of real numbers"):
         deepset.init({"steps": jnp.zeros(3, jnp.int32)})
-    with pytest.raises(ValueError, match="hidden_channels is 0; expected at least 1, or 0 with"):
+    with pytest.raises(ValueError, match="hidden_channels is 0; expected at least 1"):
         init_theta("deepset", key=KEY, hidden_channels=0)
     with pytest.raises(ValueError, match="alpha is nan"):
         init_theta("sgdm", key=KEY, alpha=float("nan"))

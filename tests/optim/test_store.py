@@ -35,9 +35,8 @@ def test_round_trip(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("hidden_channels", [0, 3])
-def test_round_trip_of_adaptive_ones(kind, hidden_channels, tmp_path):
-    options = {"form": FORMS["adaptive"], "hidden_channels": hidden_channels}
+def test_round_trip_of_adaptive_ones(kind, tmp_path):
+    options = {"form": FORMS["adaptive"], "hidden_channels": 3}
     theta = init_theta(kind, SPACE, key=KEY, **options)
     theta = jax.tree.map(lambda x: x + 1 if eqx.is_array(x) else x, theta)
     save(tmp_path / "o.safetensors", theta)

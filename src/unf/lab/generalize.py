@@ -1,4 +1,4 @@
-"""Learned optimizers on seven networks that they never saw, beside Adam and SGD."""
+"""Learned optimizers on seven networks that they never saw, beside Adam, SGD and Muon."""
 
 import dataclasses
 import hashlib
@@ -49,6 +49,7 @@ def _baselines(adam: Rates, sgdm: Rates, *momenta: float) -> dict[str, Grid]:
         "adam-default": GRIDS["adam-default"],
         "adam": (GRIDS["adam"][0], make_grid(learning_rate=adam)),
         "sgdm-tuned": (GRIDS["sgdm-tuned"][0], make_grid(learning_rate=sgdm, momentum=momenta)),
+        "muon": (GRIDS["muon"][0], make_grid(learning_rate=adam)),
     }
 
 
@@ -230,7 +231,10 @@ def run(
     announce: Callable[[str], None] = lambda text: None,
     show_progress: bool = True,
 ) -> Result:
-    """Train fresh networks of every task with every optimizer; what an earlier call did is kept.
+    """Train fresh networks of every task with every optimizer.
+
+    What an earlier call found in the same folder is kept, optimizer by optimizer, so that tuning is
+    done once.
 
     Args:
         out: the folder for everything; a file for each task appears when it is done.
@@ -314,36 +318,51 @@ def _files(path: Path) -> list[Path]:
 def _compare(
     task: Task, learned: list[_Learned], setting: Setting, seeds: range, out: Path, progress: bool
 ) -> Comparison:
-    """The comparison on a task: the one in the folder, if it is of the same job, or a new one."""
+    """The comparison on a task, with what is in the folder already of the same networks."""
     fields = {key: x for key, x in dataclasses.asdict(task).items() if key != "folder"}
-    job = {
-        "task": fields,
-        "horizon": setting.horizon or task.horizon,
-        "optimizers": {one.name: one.digest for one in learned},
-        "grids": {
-            name: {key: values.tolist() for key, values in options.items()}
-            for name, (_, options) in setting.baselines.items()
-        },
-        "runs": setting.runs,
-        "seeds": list(seeds),
+    horizon, file = setting.horizon or task.horizon, out / f"{task.name}.json"
+    job = {"task": fields, "horizon": horizon, "runs": setting.runs, "seeds": list(seeds)}
+    optimizers = {one.name: one.digest for one in learned} | {
+        name: {key: values.tolist() for key, values in options.items()}
+        for name, (_, options) in setting.baselines.items()
     }
-    job, file = json.loads(json.dumps(job)), out / f"{task.name}.json"
+    job, optimizers = json.loads(json.dumps([job, optimizers]))
+    known, identities = _read(file, job)
+    missing = {name for name, it in optimizers.items() if identities.get(name, 0) != it}
+    if missing:
+        found = compare(
+            task,
+            {one.name: one.theta for one in learned if one.name in missing},
+            horizon=horizon,
+            seeds=seeds,
+            baselines={name: grid for name, grid in setting.baselines.items() if name in missing},
+            runs=setting.runs,
+            notes={one.name: one.notes for one in learned},
+            show_progress=progress,
+        )
+        known = found if known is None else _joined(known, found)
+        out.mkdir(parents=True, exist_ok=True)
+        described = json.loads(known.to_json())
+        described |= {"job": job, "optimizers": identities | optimizers}
+        write_whole(file, json.dumps(described))
+    assert known is not None
+    parts = ({name: x[name] for name in optimizers} for x in (known.curves, known.notes))
+    return dataclasses.replace(known, **dict(zip(("curves", "notes"), parts, strict=True)))
+
+
+def _read(file: Path, job: Any) -> tuple[Comparison | None, dict[str, Any]]:
+    """What a file has of the same networks, and which optimizers these are, by name."""
     try:
         text = file.read_text()
-        if json.loads(text)["job"] == job:
-            return Comparison.from_json(text)
+        described = json.loads(text)
+        if described["job"] == job:
+            return Comparison.from_json(text), described["optimizers"]
     except (OSError, ValueError, KeyError, TypeError):
         pass  # there is none, or it is damaged
-    comparison = compare(
-        task,
-        {one.name: one.theta for one in learned},
-        horizon=setting.horizon,
-        seeds=seeds,
-        baselines=setting.baselines,
-        runs=setting.runs,
-        notes={one.name: one.notes for one in learned},
-        show_progress=progress,
-    )
-    out.mkdir(parents=True, exist_ok=True)
-    write_whole(file, json.dumps(json.loads(comparison.to_json()) | {"job": job}))
-    return comparison
+    return None, {}
+
+
+def _joined(known: Comparison, found: Comparison) -> Comparison:
+    """Both, where optimizers of the same name are those found now."""
+    curves, notes = known.curves | found.curves, known.notes | found.notes
+    return dataclasses.replace(found, curves=curves, notes=notes)

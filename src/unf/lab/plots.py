@@ -49,7 +49,7 @@ _STYLE = {
 COLORS = {
     "deepset": PALETTE[0], "statnn": PALETTE[1], "nfn": PALETTE[1], "unf": PALETTE[2],
     "unf-plus": PALETTE[3], "sgdm": PALETTE[3], "adam": PALETTE[4], "sgdm-tuned": PALETTE[5],
-    "adam-default": PALETTE[-1], "tied": PALETTE[6],
+    "adam-default": PALETTE[-1], "tied": PALETTE[6], "muon": PALETTE[1],
 }  # fmt: skip
 """The color of each predictor and each optimizer, by name."""
 _TASKS = {

@@ -30,14 +30,13 @@ def save(path: str | os.PathLike, theta: Theta, **origin: Any) -> None:
         raise ValueError("this optimizer is on one weight space; save it as it was before `on`")
     if isinstance(head, UNFLinear) and theta.space is not None:  # an NFN fixes more axes
         spatial = [name for name in head.plan.in_space.fixed if name not in theta.space.fixed]
-    hidden = theta.trunk[0].out_features if theta.trunk else 32 if theta.kind == "sgdm" else 0
     description = {
         "what": _WHAT,
         "format": FORMAT,
         "kind": theta.kind,
         "form": dataclasses.asdict(theta.form),
-        "hidden_channels": hidden,
-        "head_bias": any(x is not None and x.bias is not None for x in (head, theta.last)),
+        "hidden_channels": theta.trunk[0].out_features if theta.trunk else 32,
+        "head_bias": head is not None and head.bias is not None,
         "spatial": spatial,
         "space": None if theta.space is None else theta.space.to_json(),
         "origin": origin,

@@ -22,8 +22,6 @@ from ..spec._space import check_differs_in_sizes, check_is_space
 
 DECAYS = (0.1, 0.5, 0.9, 0.99, 0.999, 0.9999)
 """The decays γᵢ of the momenta that the network reads (appendix B)."""
-MOMENTA = slice(2, 2 + len(DECAYS))
-"""Where these momenta are among the features."""
 TIME_SCALES = tuple(float(f"{digit}e{power}") for power in range(6) for digit in (1, 3))[:11]
 """1, 3, 10, …, 100000."""
 KINDS = ("sgdm", "deepset", "nfn", "unf", "tied")
@@ -50,24 +48,28 @@ class Form:
         time: the features of the step t, at the scales s = 1, 3, 10, …, 100000. "sine": sin(t/s)
             (the text says sinusoidal), or "tanh": tanh(t/s − 1) (the code).
         step: what is subtracted from the weights. "raw": α (m + β f) (the paper). "adaptive":
-            αₜ u eˢ (m/√v + T(m/√v, {mᵢ/√v})), see below.
+            αₜ u eˢ n with s = f, see below.
 
     Adaptive steps depend neither on the scale of the weights nor on that of the loss, so that one
-    optimizer can train any network. v is the running mean of g², entry by entry. u is the root mean
-    square of the tensor's initial weights, at least 0.05; for tensors of rank 2 or more, it is
-    multiplied by (4096/size)^¼, because gradients have low rank, and what a step of low rank does
-    to a function grows with width. αₜ = α (1 + t/τ)⁻ᵖ with meta-learned τ and p: a decay for which
-    the number of steps need not be known. f is pointwise and gives s, the logarithm of a gain,
-    bounded by ±2. T is a linear layer that starts at zero: pointwise with "deepset", and else
-    equivariant, a preconditioner that can for example damp the mean of a row. It also reads the
-    momenta mᵢ that f reads. Where its sum with m/√v has a root mean square above 1, it is divided
-    by it. T has no bias, so that steps vanish with the gradients. Those of "sgdm", without f and T,
-    are Adam's times u.
+    optimizer can train any network. n is m/√v, where v is the running mean of g², entry by entry.
+    Kinds with a weight space know more: where a tensor maps inputs to outputs, n is the polar
+    factor of that matrix of momenta, as in Muon, with the root mean square of m/√v. It is
+    equivariant to permutations of rows and columns, and no pointwise function of the momenta. Where
+    the root mean square of n is above 1, n is divided by it, so that steps cannot jump with a loss.
 
-    What f and T read is measured in the same units and clipped to ±3: W in u, gradients and
-    unbiased momenta in √v, and √v relative to the whole tensor's, as a logarithm; and for f also
-    whether the tensor's rank is at least 2. f reads the time at scales up to 1000 only, so that
-    after a few thousand steps, even more than in meta-training, nothing but αₜ changes with time.
+    u is the root mean square of the tensor's initial weights, at least 0.05. For tensors of rank 2
+    or more that are no such matrices, it is multiplied by (4096/size)^¼, because gradients have low
+    rank, and what a step of low rank does to a function grows with width. αₜ = α (1 + t/τ)⁻ᵖ with
+    meta-learned τ and p: a decay for which the number of steps need not be known.
+
+    f gives s, the logarithm of a gain, bounded by ±2, so it changes how far weights move, and not
+    where to: steps vanish with the gradients, whatever f is. It starts at zero. Steps of "sgdm",
+    without f, are Adam's times u.
+
+    What f reads is measured in the same units and clipped to ±3: W in u; n; gradients and unbiased
+    momenta in √v; √v relative to the whole tensor's, as a logarithm; and whether the tensor's rank
+    is at least 2. It reads the time at scales up to 1000 only, so that after a few thousand steps,
+    even more than in meta-training, nothing but αₜ changes with time.
     `normalize` does not matter then, and there is no β.
     """
 
@@ -101,7 +103,7 @@ class Form:
     @property
     def channels(self) -> int:
         """How many features every entry has, besides those of time."""
-        return 2 + len(DECAYS) + (2 if self.is_adaptive else 0)
+        return 2 + len(DECAYS) + (3 if self.is_adaptive else 0)
 
     def features(
         self,
@@ -111,10 +113,11 @@ class Form:
         step: Int[Array, ""],
         root: Array | None = None,
         unit: Array | None = None,
+        direction: Array | None = None,
     ) -> Float[Array, "entries channels"]:
-        """What f reads of one tensor; √v and the unit of weights are for adaptive steps."""
+        """What f reads of one tensor; √v, the unit of weights and n are for adaptive steps."""
         rows = [weights.reshape(-1, 1), gradient.reshape(-1, 1), momenta.reshape(-1, len(DECAYS))]
-        if root is None or unit is None:
+        if root is None or unit is None or direction is None:
             return self._normalized(jnp.concatenate(rows, axis=1))
         gamma = jnp.asarray(np.array(DECAYS), momenta.dtype)
         unbiased = 1 / (1 - gamma ** (step + 1).astype(gamma.dtype))
@@ -122,8 +125,8 @@ class Form:
         relative = jnp.log(root / root_mean_square(root)).reshape(-1, 1)
         is_matrix = jnp.full_like(relative, weights.ndim > 1)
         moving = jnp.concatenate(rows[1:], axis=1) * factors
-        found = jnp.concatenate([rows[0] / unit, moving, relative, is_matrix], axis=1)
-        return jnp.clip(found, -_LARGEST_FEATURE, _LARGEST_FEATURE)
+        found = [rows[0] / unit, direction.reshape(-1, 1), moving, relative, is_matrix]
+        return jnp.clip(jnp.concatenate(found, axis=1), -_LARGEST_FEATURE, _LARGEST_FEATURE)
 
     def _normalized(self, features: Float[Array, "entries channels"]) -> Array:
         if self.normalize == "none":
@@ -185,8 +188,7 @@ class Theta(eqx.Module):
             adaptive steps not log_beta, but log_forget_squares, that of 1 minus the decay of v, and
             log_delay and log_power, those of τ and p.
         trunk: the first layers of f, which act on every entry alone.
-        last: for adaptive steps, the last layer of f, which gives s; None if there is none.
-        head: the last layer of f; for adaptive steps T; None for "sgdm".
+        head: the last layer of f; None for "sgdm".
         kind: "sgdm", "deepset", "nfn", "unf" or "tied".
         form: what the optimizer accumulates and reads.
         space: the weight space of an equivariant head; None for a tied one before `on`.
@@ -194,7 +196,6 @@ class Theta(eqx.Module):
 
     scalars: dict[str, Float[Array, ""]]
     trunk: tuple[eqx.nn.Linear, ...]
-    last: eqx.nn.Linear | None
     head: eqx.nn.Linear | UNFLinear | TiedLinear | None
     kind: str = eqx.field(static=True)
     form: Form = eqx.field(static=True)
@@ -277,21 +278,12 @@ class Theta(eqx.Module):
         x = jax.nn.relu(x + jnp.broadcast_to(now, x.shape))
         for layer in rest:
             x = jax.nn.relu(Pointwise(layer)(x))
-        last = self.head if self.last is None else self.last
-        if isinstance(last, eqx.nn.Linear):  # one product for all tensors
-            last = jax.tree.map(lambda p: p.astype(dtype), last)
-            return jnp.split(Pointwise(last)(x), sizes)
-        return self.mix(jnp.split(x, sizes))
-
-    def mix(self, tensors: Sequence[Float[Array, "_ channels"]]) -> list[Array]:
-        """The head's output, from the entries of each tensor."""
-        dtype = jnp.result_type(*tensors)
         head: Any = jax.tree.map(lambda p: p.astype(dtype) if eqx.is_array(p) else p, self.head)
-        if isinstance(head, eqx.nn.Linear):
-            return [Pointwise(head)(x.astype(dtype)) for x in tensors]
+        if isinstance(head, eqx.nn.Linear):  # one product for all tensors
+            return jnp.split(Pointwise(head)(x), sizes)
         assert self.space is not None
-        pairs = zip(self.space.leaves, tensors, strict=True)
-        parts = [x.astype(dtype).reshape(*leaf.shape, -1) for leaf, x in pairs]
+        pairs = zip(self.space.leaves, jnp.split(x, sizes), strict=True)
+        parts = [part.reshape(*leaf.shape, -1) for leaf, part in pairs]
         return jax.tree.leaves(head(self.space.unflatten(parts)))
 
     def __repr__(self) -> str:
@@ -327,14 +319,13 @@ def init_theta(
             `unf.nn.TiedLinear`.
         key: draws the coefficients.
         form: what the optimizer accumulates and reads, see `Form`.
-        hidden_channels: channels of the three pointwise layers. With adaptive steps, 0 leaves f
-            out; T stays.
-        alpha: the initial learning rate α, by default 0.1, or 0.01 for adaptive steps.
+        hidden_channels: channels of the three pointwise layers.
+        alpha: the initial learning rate α, by default 0.1, or 0.03 for adaptive steps.
         beta: the initial weight β of the network's output.
         gamma: the initial decay γ₀.
         head_start: "random", or "pointwise": an equivariant last layer starts as a pointwise
             one, the same as that of "deepset" with this key; all other terms are zero. With
-            adaptive steps, all gains start at 1, and T at zero; a tied T has the coarse level only.
+            adaptive steps, all gains start at 1, and a tied last layer has the coarse level only.
         spatial: for "nfn", permuted axes to keep fixed, see `unf.nn.NFNLinear`.
         head_bias: whether the last layer has biases.
 
@@ -345,17 +336,15 @@ def init_theta(
         raise ValueError(f"kind is {kind!r}; expected one of {KINDS}")
     if head_start not in ("random", "pointwise"):
         raise ValueError(f"head_start is {head_start!r}; expected 'random' or 'pointwise'")
-    alpha = alpha if alpha is not None else 0.01 if form.is_adaptive else 0.1
+    alpha = alpha if alpha is not None else 0.03 if form.is_adaptive else 0.1
     if not (0 < alpha < np.inf and 0 < beta < np.inf and 0 <= gamma < 1):
         raise ValueError(
             f"alpha is {alpha}, beta {beta} and gamma {gamma}; "
             "expected two positive numbers and one in [0, 1)"
         )
     adaptive = form.is_adaptive
-    if hidden_channels < (0 if adaptive else 1):
-        raise ValueError(
-            f"hidden_channels is {hidden_channels}; expected at least 1, or 0 with adaptive steps"
-        )
+    if hidden_channels < 1:
+        raise ValueError(f"hidden_channels is {hidden_channels}; expected at least 1")
     scalars = {"log_alpha": alpha, "log_forget": 1 - gamma}
     if kind != "sgdm" and not adaptive:
         scalars["log_beta"] = beta
@@ -364,35 +353,31 @@ def init_theta(
         scalars |= {"log_delay": _DELAY, "log_power": _POWER}
     logs = {name: jnp.log(jnp.asarray(value, jnp.float32)) for name, value in scalars.items()}
     if kind == "sgdm":
-        return Theta(logs, (), None, None, kind, form, None)
+        return Theta(logs, (), None, kind, form, None)
     *keys, head_key = jax.random.split(key, 4)
     widths = [form.channels + len(form.time_scales), *[hidden_channels] * 3]
     pairs = zip(pairwise(widths), keys, strict=True)
-    trunk = tuple(_linear(*sizes, each) for sizes, each in pairs) if hidden_channels else ()
-    channels = 1 + len(DECAYS) if adaptive else hidden_channels
-    options: dict[str, Any] = {"key": head_key, "bias": head_bias and not adaptive}
-    head, known = _linear(channels, 1, **options), None
+    trunk = tuple(_linear(*sizes, each) for sizes, each in pairs)
+    options: dict[str, Any] = {"key": head_key, "bias": head_bias}
+    head, known = _linear(hidden_channels, 1, **options), None
     start = head.weight.T if head_start == "pointwise" and not adaptive else None
     if kind == "tied":
         spaces = [space] if isinstance(space, WeightSpace) else space
         levels = ("coarse",) if adaptive else ("coarse", "fine")
-        head = TiedLinear(channels, 1, spaces=spaces, levels=levels, **options)
+        head = TiedLinear(hidden_channels, 1, spaces=spaces, levels=levels, **options)
         head = head if start is None else tie_pointwise(head, start)
     elif kind in ("nfn", "unf"):
         known = _check_given(space, kind)
         if kind == "unf":
-            head = UNFLinear(known, channels, 1, **options)
+            head = UNFLinear(known, hidden_channels, 1, **options)
         else:
-            head = NFNLinear(known, channels, 1, spatial=spatial, **options)
+            head = NFNLinear(known, hidden_channels, 1, spatial=spatial, **options)
         if start is not None:
             coefficients = pointwise_coefficients(head.plan, start)
             head = eqx.tree_at(lambda h: h.coefficients, head, coefficients)
-    if not adaptive:
-        return Theta(logs, trunk, None, head, kind, form, known)
-    last = _linear(hidden_channels, 1, head_key, bias=head_bias) if trunk else None
-    # Steps start as those of "sgdm".
-    last, head = jax.tree.map(lambda x: jnp.zeros_like(x) if eqx.is_array(x) else x, (last, head))
-    return Theta(logs, trunk, last, head, kind, form, known)
+    if adaptive:  # steps start as if without f
+        head = jax.tree.map(lambda x: jnp.zeros_like(x) if eqx.is_array(x) else x, head)
+    return Theta(logs, trunk, head, kind, form, known)
 
 
 def _check_given(space: Any, kind: str) -> WeightSpace:

@@ -14,8 +14,9 @@ from ..nn import TiedLinear
 from ..nn._pointwise import check_leaves
 from ..spec import Leaf, SpecError, WeightSpace
 from ..spec._tree import flatten_params
+from ._polar import matrix_axes, polar_factor
 from ._store import load
-from ._theta import DECAYS, MOMENTA, TINY, Theta, gain, root_mean_square, size_factor, unit_of
+from ._theta import DECAYS, TINY, Theta, gain, root_mean_square, size_factor, unit_of
 
 
 class LearnedState(NamedTuple):
@@ -156,37 +157,42 @@ def _steps(
     squares: Any,
     units: Any,
 ) -> list[Array]:
-    """The step of each tensor without the factor −αₜ: m + βf, or u eˢ (m/√v + T(m/√v, …))."""
-    nothing = [None] * len(weights)
-    roots = nothing
+    """The step of each tensor without the factor −αₜ: m + βf, or u eˢ n."""
+    nothing: list[Any] = [None] * len(weights)
+    roots = directions = matrices = nothing
     if squares is not None:
+        if theta.space is not None:
+            matrices = [matrix_axes(roles) for roles in theta.space.roles.values()]
         share = 1 - theta.gamma_squares ** (step + 1)
         roots = [jnp.sqrt(v / share.astype(v.dtype) + TINY) for v in squares]
-        nominal = [m / root for m, root in zip(nominal, roots, strict=True)]
-    mixed = outputs = nothing
+        each = zip(nominal, roots, matrices, strict=True)
+        directions = [_direction(m, root, axes) for m, root, axes in each]
+    outputs = nothing
     if momenta is not None:
-        each = zip(weights, gradients, momenta, roots, units or nothing, strict=True)
+        each = zip(weights, gradients, momenta, roots, units or nothing, directions, strict=True)
         features = [
-            theta.form.features(w.astype(m.dtype), g, m, step, root, unit)
-            for w, g, m, root, unit in each
+            theta.form.features(w.astype(m.dtype), g, m, step, root, unit, direction)
+            for w, g, m, root, unit, direction in each
         ]
-        if theta.trunk:
-            pairs = zip(nominal, theta.network(features, step), strict=True)
-            outputs = [y.reshape(m.shape) for m, y in pairs]
-        if units is not None:
-            pairs = zip(nominal, features, strict=True)
-            mixed = theta.mix(
-                [jnp.concatenate([m.reshape(-1, 1), x[:, MOMENTA]], axis=1) for m, x in pairs]
-            )
+        pairs = zip(nominal, theta.network(features, step), strict=True)
+        outputs = [y.reshape(m.shape) for m, y in pairs]
     if units is None:
         pairs = zip(nominal, outputs, strict=True)
         return [m if y is None else m + theta.beta.astype(m.dtype) * y for m, y in pairs]
     found = []
-    for x, more, unit, s in zip(nominal, mixed, units, outputs, strict=True):
-        x = x if more is None else x + more.reshape(x.shape)
-        x = unit * size_factor(x) / jnp.maximum(1, root_mean_square(x)) * x
-        found.append(x if s is None else gain(s) * x)
+    for n, unit, s, axes in zip(directions, units, outputs, matrices, strict=True):
+        length = unit if axes is not None else unit * size_factor(n)
+        found.append(length * n if s is None else length * gain(s) * n)
     return found
+
+
+def _direction(momentum: Array, root: Array, axes: Any) -> Array:
+    """The direction n, with a root mean square of at most 1 (about, of a matrix)."""
+    scaled = momentum / root
+    size = root_mean_square(scaled)
+    if axes is None:
+        return scaled / jnp.maximum(1, size)
+    return jnp.minimum(1, size) * polar_factor(momentum, axes)
 
 
 def _at_sizes_of(theta: Theta, params: PyTree) -> Theta:

@@ -249,7 +249,7 @@ class Eval(TaskJob):
     optimizers: Annotated[Positional[tuple[str, ...]], arg(metavar="OPTIMIZER")] = ()
     seeds: int = 5  # How many networks to train with each optimizer.
     horizon: int = 0  # Steps of training; 0: the paper's.
-    # Hand-designed ones: adam and sgdm-tuned, by grid, or adam-default; none: leave them out.
+    # Hand-designed ones: adam, sgdm-tuned, muon (by grid), or adam-default; none: leave them out.
     baselines: tuple[str, ...] = TUNED
     out: File = None  # The comparison; out/TASK.json by default.
 

@@ -1,4 +1,4 @@
-"""Training fresh networks with learned optimizers, and with Adam and SGD tuned by grid.
+"""Training fresh networks with learned optimizers, and with hand-designed ones tuned by grid.
 
 A `Comparison` holds the curves of several optimizers on one task.
 """
@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import optax.contrib
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
 from ..._progress import Progress
@@ -34,6 +35,7 @@ TITLES = {
     "adam": "Adam, tuned",
     "sgdm-tuned": "SGDM, tuned",
     "adam-default": "Adam, 1e-3",
+    "muon": "Muon, tuned",
 }
 """Optimizers' names in pictures and tables."""
 _HELDOUT_BATCHES = 8
@@ -65,6 +67,24 @@ def _sgdm(options: Mapping[str, Array]) -> optax.GradientTransformation:
     return optax.sgd(options["learning_rate"], momentum=options["momentum"])
 
 
+def _muon(options: Mapping[str, Array]) -> optax.GradientTransformation:
+    return optax.contrib.muon(
+        options["learning_rate"], consistent_rms=0.2, muon_weight_dimension_numbers=_matrices
+    )
+
+
+def _matrices(params: PyTree) -> PyTree:
+    """How Muon reads tensors of rank 2 or more: as matrices to the last axis."""
+    return jax.tree.map(
+        lambda x: (
+            optax.contrib.MuonDimensionNumbers(tuple(range(x.ndim - 1)), x.ndim - 1)
+            if x.ndim > 1
+            else None
+        ),
+        params,
+    )
+
+
 def make_grid(**values: Any) -> dict[str, Float[np.ndarray, " options"]]:
     """Every combination of the values, as columns."""
     table = np.meshgrid(*values.values(), indexing="ij")
@@ -81,6 +101,7 @@ GRIDS: dict[str, Grid] = {
         make_grid(learning_rate=np.geomspace(1e-3, 1, 13), momentum=(0, 0.5, 0.9, 0.95, 0.99)),
     ),
     "adam-default": (_adam, make_grid(learning_rate=[1e-3])),
+    "muon": (_muon, make_grid(learning_rate=np.geomspace(1e-4, 1e-1, 13))),
 }
 """Hand-designed optimizers by name; a grid of one point needs no tuning."""
 TUNED = ("adam", "sgdm-tuned")

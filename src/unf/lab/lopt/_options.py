@@ -96,7 +96,7 @@ class MetaTraining:
     max_norm: float = added(inf)
     """Largest norm of the estimate from one run or pair of runs."""
     hidden_channels: int = added(32)
-    """Channels of the pointwise layers of an optimizer's network; 0 leaves it out (adaptive)."""
+    """Channels of the pointwise layers of an optimizer's network."""
     cut: float = 2.0
     """Cut losses off at this multiple of an untrained network's; 0 turns that off (not for
     unroll)."""
@@ -109,7 +109,7 @@ class MetaTraining:
             value, allowed = getattr(self, name), get_args(hint)
             if allowed and value not in allowed:
                 raise ValueError(f"{name} is {value!r}; expected one of {allowed}")
-            optional = name in ("horizon", "cut", "reparametrize", "max_norm", "hidden_channels")
+            optional = name in ("horizon", "cut", "reparametrize", "max_norm")
             if not (allowed or optional) and not 0 < value < inf:
                 raise ValueError(f"{name} is {value}; expected a positive number")
         if self.horizon < 0 or not (self.cut == 0 or 1 < self.cut < inf):
