@@ -11,7 +11,7 @@ import pytest
 
 import unf
 from unf.optim import FORMS, Form, init_theta, learned_optimizer, load, save
-from unf.optim._polar import matrix_axes, polar_factor
+from unf.optim._polar import matrix_axes, polar_factors
 from unf.optim._theta import DECAYS, KINDS
 from unf.testing import spaces
 
@@ -168,22 +168,23 @@ def test_adaptive_steps_of_kinds_with_a_weight_space(kind):
 
 
 def test_polar_factors_have_singular_values_near_one():
-    x = jax.random.normal(KEY, (12, 30))
-    values = np.linalg.svd(polar_factor(x, ([], [0], [1])) / 30**0.5, compute_uv=False)
+    x, axes = jax.random.normal(KEY, (12, 30)), matrix_axes(("in", "out"))
+    large, small = polar_factors([x, 1e-3 * x], [axes, axes])
+    values = np.linalg.svd(large / 30**0.5, compute_uv=False)
     assert 0.6 < values.min() and values.max() < 1.3
-    assert_close(polar_factor(1e-3 * x, ([], [0], [1])), polar_factor(x, ([], [0], [1])))
+    assert_close(large, small)
 
 
 def test_polar_factors_follow_roles_not_the_order_of_storage():
     kernels = jax.random.normal(KEY, (2, 5, 3, 4))  # experts, window, in, out
-    found = polar_factor(kernels, matrix_axes(("each", "window", "in", "out")))
+    tensors = [kernels, kernels.transpose(3, 0, 2, 1), kernels[0, 0]]
+    roles = ["each window in out", "out each in window", "in out"]
+    found, stored, single = polar_factors(tensors, [matrix_axes(tuple(r.split())) for r in roles])
     for each, kernel in zip(found, kernels, strict=True):
         expected = naive_polar(kernel.reshape(15, 4)).reshape(5, 3, 4)
         np.testing.assert_allclose(each, expected, rtol=1e-4, atol=1e-4)
-    stored = polar_factor(
-        kernels.transpose(3, 0, 2, 1), matrix_axes(("out", "each", "in", "window"))
-    )
     assert_close(stored, found.transpose(3, 0, 2, 1), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(single, naive_polar(kernels[0, 0]), rtol=1e-4, atol=1e-4)
     assert matrix_axes(("index", "out")) == matrix_axes(("index", "in")) == ([], [0], [1])
     for roles in [("shift",), ("shift", "shift"), ("scale",), ("in",), ("window", "scale")]:
         assert matrix_axes(roles) is None

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import prod, sqrt
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,11 +11,13 @@ from jaxtyping import Array, Float
 from ..spec._roles import LeafRoles
 from ._theta import TINY
 
+MatrixAxes = tuple[list[int], list[int], list[int]]
+"""The axes of a tensor that enumerate matrices, and those of their rows and columns."""
 _ITERATIONS = 5
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 
-def matrix_axes(roles: LeafRoles) -> tuple[list[int], list[int], list[int]] | None:
+def matrix_axes(roles: LeafRoles) -> MatrixAxes | None:
     """Which axes of a tensor enumerate matrices, and which are their rows and columns.
 
     A matrix maps inputs, at the positions of a window, to outputs; a table maps indices to
@@ -32,23 +35,41 @@ def matrix_axes(roles: LeafRoles) -> tuple[list[int], list[int], list[int]] | No
     return (each, rows, columns) if rows and columns else None
 
 
-def polar_factor(x: Array, axes: tuple[Sequence[int], Sequence[int], Sequence[int]]) -> Array:
-    """About AB⊤ √max(m, n) of every m × n matrix AΣB⊤ in a tensor, with root mean square 1.
+def polar_factors(tensors: Sequence[Array], axes: Sequence[MatrixAxes]) -> list[Array]:
+    """About AB⊤ √max(m, n) of every m × n matrix AΣB⊤ in tensors, with root mean square 1.
 
     Five Newton–Schulz iterations X ← aX + b(XX⊤)X + c(XX⊤)²X with the coefficients of Muon (Jordan
     et al., 2024), which take singular values to about 1, not precisely, in few steps. Equivariant
-    to permutations of rows and columns, and invariant to the scale of x.
+    to permutations of rows and columns, and invariant to the scale of a tensor. Matrices of one
+    shape, also across tensors, are multiplied together.
     """
+    flat = [_as_wide_matrices(*pair) for pair in zip(tensors, axes, strict=True)]
+    found: list[Any] = [None] * len(flat)
+    shapes = [x.shape[1:] for x in flat]
+    for shape in dict.fromkeys(shapes):
+        places = [i for i, other in enumerate(shapes) if other == shape]
+        joined = _orthogonalize(jnp.concatenate([flat[i] for i in places]))
+        ends = np.cumsum([len(flat[i]) for i in places])[:-1]
+        for i, part in zip(places, jnp.split(joined, ends), strict=True):
+            found[i] = _as_tensor(sqrt(shape[1]) * part, tensors[i].shape, axes[i])
+    return found
+
+
+def _as_wide_matrices(x: Array, axes: MatrixAxes) -> Float[Array, "each rows columns"]:
+    """The matrices in a tensor, transposed if they have more rows than columns."""
+    sizes = [prod(x.shape[i] for i in part) for part in axes]
+    matrices = x.transpose([i for part in axes for i in part]).reshape(sizes)
+    return jnp.swapaxes(matrices, 1, 2) if sizes[1] > sizes[2] else matrices
+
+
+def _as_tensor(
+    matrices: Float[Array, "each rows columns"], shape: tuple[int, ...], axes: MatrixAxes
+) -> Array:
+    """The tensor of this shape with these matrices."""
+    _, rows, columns = (prod(shape[i] for i in part) for part in axes)
+    matrices = jnp.swapaxes(matrices, 1, 2) if rows > columns else matrices
     order = [i for part in axes for i in part]
-    each, rows, columns = (prod(x.shape[i] for i in part) for part in axes)
-    arranged = x.transpose(order)
-    matrices = arranged.reshape(each, rows, columns)
-    if rows > columns:
-        matrices = jnp.swapaxes(_orthogonalize(jnp.swapaxes(matrices, 1, 2)), 1, 2)
-    else:
-        matrices = _orthogonalize(matrices)
-    found = (sqrt(max(rows, columns)) * matrices).reshape(arranged.shape)
-    return found.transpose(list(np.argsort(order)))
+    return matrices.reshape([shape[i] for i in order]).transpose(list(np.argsort(order)))
 
 
 def _orthogonalize(x: Float[Array, "each rows columns"]) -> Float[Array, "each rows columns"]:

@@ -14,7 +14,7 @@ from ..nn import TiedLinear
 from ..nn._pointwise import check_leaves
 from ..spec import Leaf, SpecError, WeightSpace
 from ..spec._tree import flatten_params
-from ._polar import matrix_axes, polar_factor
+from ._polar import matrix_axes, polar_factors
 from ._store import load
 from ._theta import DECAYS, TINY, Theta, gain, root_mean_square, size_factor, unit_of
 
@@ -165,8 +165,7 @@ def _steps(
             matrices = [matrix_axes(roles) for roles in theta.space.roles.values()]
         share = 1 - theta.gamma_squares ** (step + 1)
         roots = [jnp.sqrt(v / share.astype(v.dtype) + TINY) for v in squares]
-        each = zip(nominal, roots, matrices, strict=True)
-        directions = [_direction(m, root, axes) for m, root, axes in each]
+        directions = _directions(nominal, roots, matrices)
     outputs = nothing
     if momenta is not None:
         each = zip(weights, gradients, momenta, roots, units or nothing, directions, strict=True)
@@ -186,13 +185,16 @@ def _steps(
     return found
 
 
-def _direction(momentum: Array, root: Array, axes: Any) -> Array:
-    """The direction n, with a root mean square of at most 1 (about, of a matrix)."""
-    scaled = momentum / root
-    size = root_mean_square(scaled)
-    if axes is None:
-        return scaled / jnp.maximum(1, size)
-    return jnp.minimum(1, size) * polar_factor(momentum, axes)
+def _directions(nominal: list[Array], roots: list[Array], matrices: list[Any]) -> list[Array]:
+    """The direction n of each tensor, with a root mean square of at most 1 (about, of matrices)."""
+    scaled = [m / root for m, root in zip(nominal, roots, strict=True)]
+    sizes = [root_mean_square(x) for x in scaled]
+    found = [x / jnp.maximum(1, size) for x, size in zip(scaled, sizes, strict=True)]
+    known = [i for i, axes in enumerate(matrices) if axes is not None]
+    factors = polar_factors([nominal[i] for i in known], [matrices[i] for i in known])
+    for i, factor in zip(known, factors, strict=True):
+        found[i] = jnp.minimum(1, sizes[i]) * factor
+    return found
 
 
 def _at_sizes_of(theta: Theta, params: PyTree) -> Theta:
