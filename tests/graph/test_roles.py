@@ -254,6 +254,10 @@ CASES = {
         low_rank, {"w": (4, 5), "a": (4, 3), "b": (3, 5)}, X,
         {"w": "in out", "a": "in out", "b": "in out"},
     ),
+    "looked up in a product": (
+        lambda p, x: (p["embed"] @ p["w"])[x], {"embed": (9, 4), "w": (4, 5)}, TOKENS,
+        {"embed": "index out", "w": "in out"},
+    ),
     "rank one": (rank_one, {"a": (4,), "b": (5,)}, X, {"a": "in", "b": "out"}),
     "weight norm": (
         weight_normalized, {"g": (5,), "v": (4, 5)}, X, {"g": "scale", "v": "in out"},

@@ -314,9 +314,9 @@ def _composed(eqn: Any, x: Operand, y: Operand, of_x: Side, of_y: Side) -> Weigh
 
 
 def _factor_roles(shape: Shape, side: Side, batch: Sequence[Factors], free: Roles) -> Roles:
-    """An axis that is summed over is `in`, unless that is what the others are."""
+    """An axis that is summed over is `in`, unless the others are inputs."""
     known, rest = {dominant(factors) for factors in free}, iter(free)
-    role = "out" if "in" in known and "out" not in known else "in"
+    role = "out" if {"in", "window", "index"} & known and "out" not in known else "in"
     of_batch = dict(zip(side[1], batch, strict=True))
     return tuple(
         ((n, role),) if i in side[0] else of_batch[i] if i in of_batch else next(rest)
