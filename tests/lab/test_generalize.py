@@ -136,8 +136,14 @@ def test_what_is_done_is_kept(tmp_path, optimizers, monkeypatch):
     assert run(optimizers[0], seeds=3) == ["a/seed-0", *BASELINES] and done == []
     theta = init_theta("deepset", key=jax.random.key(9), hidden_channels=2)
     save(tmp_path / "a" / "seed-0" / "optimizer.safetensors", theta, trained_steps=7)
+    file = tmp_path / "out" / "gru.json"
+    earlier = json.loads(file.read_text())
+    earlier["optimizers"]["adam"]["date"] = "2020-01-01"
+    file.write_text(json.dumps(earlier))
     run(*optimizers, seeds=3)
     assert done == ["vit", "gru"] and trained == ["a/seed-0"] * 2
+    origins = json.loads(file.read_text())["optimizers"]
+    assert origins["adam"]["date"] == "2020-01-01" != origins["a/seed-0"]["date"]
     for seed in ("seed-9", "seed-10"):
         (tmp_path / "a" / seed).mkdir()
     save(tmp_path / "a" / "seed-10" / "optimizer.safetensors", theta, trained_steps=7)

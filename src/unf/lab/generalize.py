@@ -17,6 +17,7 @@ from .._persistence import write_whole
 from ..meta import Task
 from ..optim import Theta, load, origin
 from . import plots
+from ._folder import provenance
 from ._scores import standard_error
 from .lopt import Comparison, Curves, compare
 from .lopt._evaluate import GRIDS, Grid, describe_losses, make_grid, survived, survivors, title
@@ -327,8 +328,10 @@ def _compare(
         for name, (_, options) in setting.baselines.items()
     }
     job, optimizers = json.loads(json.dumps([job, optimizers]))
-    known, identities = _read(file, job)
-    missing = {name for name, it in optimizers.items() if identities.get(name, 0) != it}
+    known, origins = _read(file, job)
+    missing = {
+        name for name, it in optimizers.items() if origins.get(name, {}).get("identity") != it
+    }
     if missing:
         found = compare(
             task,
@@ -342,16 +345,16 @@ def _compare(
         )
         known = found if known is None else _joined(known, found)
         out.mkdir(parents=True, exist_ok=True)
-        described = json.loads(known.to_json())
-        described |= {"job": job, "optimizers": identities | optimizers}
+        origins |= {name: {"identity": optimizers[name], **provenance()} for name in missing}
+        described = json.loads(known.to_json()) | {"job": job, "optimizers": origins}
         write_whole(file, json.dumps(described))
     assert known is not None
-    parts = ({name: x[name] for name in optimizers} for x in (known.curves, known.notes))
-    return dataclasses.replace(known, **dict(zip(("curves", "notes"), parts, strict=True)))
+    curves, notes = ({name: x[name] for name in optimizers} for x in (known.curves, known.notes))
+    return dataclasses.replace(known, curves=curves, notes=notes)
 
 
 def _read(file: Path, job: Any) -> tuple[Comparison | None, dict[str, Any]]:
-    """What a file has of the same networks, and which optimizers these are, by name."""
+    """What a file has of the same networks, and of each optimizer, what it is and when it ran."""
     try:
         text = file.read_text()
         described = json.loads(text)

@@ -62,9 +62,9 @@ class Form:
     rank, and what a step of low rank does to a function grows with width. αₜ = α (1 + t/τ)⁻ᵖ with
     meta-learned τ and p: a decay for which the number of steps need not be known.
 
-    f gives s, the logarithm of a gain, bounded by ±2, so it changes how far weights move, and not
-    where to: steps vanish with the gradients, whatever f is. It starts at zero. Steps of "sgdm",
-    without f, are Adam's times u.
+    f gives s, the logarithm of a gain, bounded by ±2, so it changes how far each weight moves, and
+    not the sign of its step: steps vanish with the gradients, whatever f is. It starts at zero.
+    Steps of "sgdm", without f, are Adam's times u.
 
     What f reads is measured in the same units and clipped to ±3: W in u; n; gradients and unbiased
     momenta in √v; √v relative to the whole tensor's, as a logarithm; and whether the tensor's rank
