@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import unf
-from unf.lab import demo, lopt, plots, predict, report, zoos
+from unf.lab import demo, generalize, lopt, plots, predict, report, zoos
 from unf.testing import spaces
 
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
@@ -159,6 +159,12 @@ def figure2() -> list[lopt.Comparison]:
     return list(joined.values())
 
 
+def generalized() -> generalize.Result:
+    """The results on networks that no optimizer was meta-trained on."""
+    files = [RESULTS / f"generalize-{name}.json" for name in generalize.UNSEEN]
+    return generalize.Result([lopt.Comparison.from_json(file.read_text()) for file in files])
+
+
 def main(folder: Path) -> None:
     """Draw everything; training the demo's networks takes a minute."""
     svgs = {
@@ -173,6 +179,7 @@ def main(folder: Path) -> None:
     for name, svg in svgs.items():
         (folder / f"{name}.svg").write_text(svg)
     plots.save(plots.optimizer_curves(figure2()), folder / "figure2.png")
+    plots.save(plots.optimizer_curves(generalized().grouped), folder / "generalize.png")
     plots.save(tiny_rnn_zoo(), folder / "tiny-rnn-zoo.png")
     with tempfile.TemporaryDirectory() as temporary:
         page = report.write(RESULTS / "table1-unf.json", Path(temporary, "report.html"))

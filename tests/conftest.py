@@ -77,6 +77,7 @@ NIGHTLY = (
     "test_training_stops_after_the_drawn_number_of_steps",
     "test_page_prints_what_it_says[add-a-task]",
     "test_page_prints_what_it_says[add-a-zoo]",
+    "test_page_prints_what_it_says[any-network]",
     "test_page_prints_what_it_says[layers]",
     "test_page_prints_what_it_says[learned-optimizers]",
     "test_page_prints_what_it_says[predict-accuracy]",

@@ -11,7 +11,6 @@ from unf.lab import generalize
 from unf.lab.cli import main
 from unf.lab.generalize import SMALL, Margin, Result
 from unf.lab.lopt import Comparison, Curves
-from unf.lab.tasks import MLPTask
 from unf.optim import init_theta, save
 
 BASELINES = ["adam-default", "adam", "sgdm-tuned", "muon"]
@@ -160,11 +159,7 @@ def test_an_optimizer_is_given_once(tmp_path, optimizers):
 @pytest.mark.nightly
 def test_the_command_in_small(tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("UNF_DATA", raising=False)
-    space = MLPTask(dataset="digits", hidden=(4,)).space
-    theta = init_theta("tied", space, key=jax.random.key(0), hidden_channels=4)
-    save(tmp_path / "any.safetensors", theta)
-    words = ["reproduce", "generalize", str(tmp_path / "any.safetensors"), "--small", "--quiet"]
-    words += ["--seeds", "2"]
+    words = ["reproduce", "generalize", "--small", "--quiet", "--seeds", "2"]
     assert main([*words, "--out", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr()
     assert "of 7" in printed.out and "deep-mlp: data: digits" in printed.err
@@ -172,6 +167,6 @@ def test_the_command_in_small(tmp_path, capsys, monkeypatch):
     record = json.loads(capsys.readouterr().out)
     assert len(record["cells"]) == 7 and (tmp_path / "out" / "generalize.png").exists()
     for cells in record["cells"].values():
-        assert set(cells) == {"any", *BASELINES}
+        assert set(cells) == {"unf-any", "deepset-any", *BASELINES}
         assert cells["adam"]["diverged"] == 0 and cells["adam"]["mean"] > 0
     assert main(["report", str(tmp_path / "out")]) == 0

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import unf
@@ -69,9 +70,41 @@ def test_mistakes(tmp_path):
 def test_those_that_ship_can_be_used(name):
     theta = load(name)
     assert all(bool(np.isfinite(x).all()) for x in jax.tree.leaves(eqx.filter(theta, eqx.is_array)))
-    assert origin(name)["task"] in name
+    assert name.endswith("any") or origin(name)["task"] in name
     shapes = {"w0": (64, 32), "b0": (32,), "w1": (32, 10), "b1": (10,)}
     params = {leaf: jnp.ones(shape) for leaf, shape in shapes.items()}
-    by_name, loaded = learned_optimizer(name), learned_optimizer(theta)
+    space = spaces.mlp(64, 32, 10) if theta.kind == "tied" else None
+    by_name, loaded = (learned_optimizer(it, space=space) for it in (name, theta))
     updates = [tx.update(params, tx.init(params), params)[0] for tx in (by_name, loaded)]
     np.testing.assert_array_equal(updates[0]["w0"], updates[1]["w0"])
+
+
+@pytest.mark.parametrize("name", [name for name in trained() if name.endswith("-any")])
+def test_those_for_any_network_train_one_that_they_never_saw(name):
+    """A residual network with weights of unusual scales, and a loss of an unusual scale."""
+
+    def network(params, x):
+        h = x @ params["first"] / 100
+        h = h + jnp.tanh(h @ params["up"]) @ params["down"]
+        return h @ params["last"]
+
+    shapes = {"first": (5, 12), "up": (12, 24), "down": (24, 12), "last": (12, 3)}
+    keys = dict(zip(shapes, jax.random.split(KEY, 4), strict=True))
+    params = {k: jax.random.normal(keys[k], shape) / 3 for k, shape in shapes.items()}
+    params["first"] *= 100
+    x = jax.random.normal(jax.random.key(1), (64, 5))
+    wanted = jnp.sin(x @ jax.random.normal(jax.random.key(2), (5, 3)))
+
+    def loss(params):
+        return 1000 * jnp.mean((network(params, x) - wanted) ** 2)
+
+    optimizer = learned_optimizer(name, space=unf.infer(network, params, x))
+
+    def step(state, _):
+        params, inner = state
+        value, gradients = jax.value_and_grad(loss)(params)
+        updates, inner = optimizer.update(gradients, inner, params)
+        return (optax.apply_updates(params, updates), inner), value
+
+    _, losses = jax.lax.scan(step, (params, optimizer.init(params)), length=200)
+    assert losses[-1] < 0.1 * losses[0] and bool(jnp.isfinite(losses).all())

@@ -24,6 +24,8 @@ from .lopt._evaluate import GRIDS, Grid, describe_losses, make_grid, survived, s
 from .lopt._job import OPTIMIZER
 from .lopt._options import UNSEEN, make_task
 
+SHIPPED = ("unf-any", "deepset-any")
+"""Optimizers for any network that come with the package."""
 _SEED = re.compile(r"seed-\d+")
 Rates = Sequence[float] | Float[np.ndarray, " _"]
 
@@ -293,18 +295,19 @@ class _Learned(NamedTuple):
 
 
 def _named(optimizers: Sequence[str]) -> dict[str, str | Path]:
-    """Paths by the shortest ends that tell them apart.
+    """Paths by the shortest ends that tell them apart; that of a seed has its folder's name too.
 
-    >>> list(_named(["out/unf/seed-0", "out/deepset/seed-0/optimizer.safetensors"]))
-    ['unf/seed-0', 'deepset/seed-0']
+    >>> list(_named(["out/unf/seed-0", "out/deepset/seed-0/optimizer.safetensors", "out/sgdm"]))
+    ['unf/seed-0', 'deepset/seed-0', 'sgdm']
     """
     found = [path for name in optimizers for path in _files(Path(name))]
     ends = [
         (path.parent if path.name == OPTIMIZER else path.with_suffix("")).parts for path in found
     ]
-    shortest = 2 if any(_SEED.fullmatch(parts[-1]) for parts in ends) else 1
-    for count in range(shortest, 1 + max(map(len, ends), default=0)):
-        names = ["/".join(parts[-count:]) for parts in ends]
+    for more in range(max(map(len, ends), default=0)):
+        shortest = [2 if _SEED.fullmatch(parts[-1]) else 1 for parts in ends]
+        pairs = zip(ends, shortest, strict=True)
+        names = ["/".join(parts[-count - more :]) for parts, count in pairs]
         if len(set(names)) == len(names):
             return dict(zip(names, found, strict=True))
     raise ValueError(f"optimizers is {list(optimizers)}; expected at least one, and none twice")

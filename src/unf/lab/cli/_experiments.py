@@ -135,19 +135,23 @@ class Figure2(Job):
 
 @dataclass(frozen=True, kw_only=True)
 class Generalize(Job):
-    """Train seven networks that learned optimizers never saw, with them, with Adam and with SGD.
+    """Train seven networks that learned optimizers never saw, with them, Adam, SGD and Muon.
 
     An OPTIMIZER is the folder of a meta-training, a file, or the name of a shipped optimizer, and
-    works on every network. Adam runs at 1e-3, and Adam and SGD with the best options of a grid.
+    works on every network. Adam runs at 1e-3, and Adam, SGD and Muon with the best options of a
+    grid.
 
     Examples:
-        unf reproduce generalize out/any/tied out/any/deepset --data DIR      (for a GPU)
-        unf reproduce generalize out/any/deepset --tasks vit,gpt --data DIR
-        unf reproduce generalize deepset-mlp-fashion-mnist --small    (two CPU cores, minutes)
+        unf reproduce generalize --data DIR                           (for a GPU)
+        unf reproduce generalize --tasks vit,gpt --data DIR
+        unf reproduce generalize out/any/tied out/any/deepset --data DIR
+        unf reproduce generalize --small                              (two CPU cores, minutes)
     """
 
     # Learned optimizers to compare.
-    optimizers: Annotated[Positional[tuple[str, ...]], arg(metavar="OPTIMIZER")]
+    optimizers: Annotated[Positional[tuple[str, ...]], arg(metavar="OPTIMIZER")] = (
+        generalize.SHIPPED
+    )
     small: bool = False  # A small version, for CPUs.
     out: Folder = None  # For results; out/generalize by default.
     seeds: int = 5  # Networks trained with each optimizer.
