@@ -65,7 +65,7 @@ def test_the_experiment_runs_and_is_resumed(tmp_path):
     result = mixed.run(TINY, tmp_path, show_progress=False)
     table = json.loads((tmp_path / "mixed-table.json").read_text())
     assert [row["method"] for row in table] == list(mixed.METHODS)
-    assert all(len(row["held_out_tau"]) == 1 for row in table)
+    assert all(len(row["held-out"]["tau"]) == 1 for row in table)
     for name in ("scores.png", "curves.png", "predictions.png", "mixed-table.md"):
         assert (tmp_path / name).stat().st_size > 0
     assert str(mixed.run(TINY, tmp_path, show_progress=False)) == str(result)

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import time
+from functools import cached_property
 from pathlib import Path
 
 from .._persistence import write_whole
@@ -59,13 +60,37 @@ class Result:
     reports: list[Report]
     out: Path
 
-    def __str__(self) -> str:
-        parts = {"networks of known architectures": self.reports}
+    @cached_property
+    def parts(self) -> dict[str, list[Report]]:
+        """The reports on networks of known architectures and, if there are any, of held-out ones."""
+        found = {"known": self.reports}
         if self.reports[0].held_out is not None:
-            parts["networks of held-out architectures"] = [r.on_held_out for r in self.reports]
+            found["held-out"] = [report.on_held_out for report in self.reports]
+        return found
+
+    def to_json(self) -> str:
+        """The scores of every seed, on each part of the zoo and within each architecture."""
+        rows = []
+        for i, one in enumerate(self.reports):
+            row = {"method": one.method, "architectures": one.architectures}
+            for name, reports in self.parts.items():
+                report = reports[i]
+                mean, error = _ahead(report, _base(reports))
+                row[name] = {
+                    "networks": len(report.true),
+                    "tau": report.tau.tolist(),
+                    "r2": report.r2.tolist(),
+                    "ceiling": report.cap,
+                    "settings": report.settings,
+                    "ahead": {"of": _base(reports).method, "mean": mean, "standard_error": error},
+                }
+            rows.append(row)
+        return json.dumps(rows, indent=1)
+
+    def __str__(self) -> str:
         lines = []
-        for name, reports in parts.items():
-            lines += [*_table(name, reports), ""]
+        for name, reports in self.parts.items():
+            lines += [*_table(f"networks of {name} architectures", reports), ""]
         gap = max(report.invariance for report in self.reports)
         lines += [
             f"± is the standard error over {len(self.reports[0].seeds)} seeds, and of differences "
@@ -78,18 +103,28 @@ class Result:
 
 def _table(name: str, reports: list[Report]) -> list[str]:
     """Test τ of each method on one part of the zoo, and how far it is ahead of the baseline."""
-    first = reports[0]
-    base = next((report for report in reports if report.method == _BASELINE), first)
-    left_out = leave_one_out_tau(base.predicted, base.true)
+    first, base = reports[0], _base(reports)
     lines = [f"| {len(first.true):,} {name} | τ | ahead of {base.title} | R² |\n|---|---|---|---|"]
     errors = [0.0]
     for report in reports:
-        errors.append(jackknife_error(leave_one_out_tau(report.predicted, report.true) - left_out))
-        ahead = f"{report.tau.mean() - base.tau.mean():+.4f} ± {errors[-1]:.4f}"
-        cells = [report.title, summary(report.tau, 4), "" if report is base else ahead]
+        mean, error = _ahead(report, base)
+        errors.append(error)
+        ahead = "" if report is base else f"{mean:+.4f} ± {error:.4f}"
+        cells = [report.title, summary(report.tau, 4), ahead]
         lines.append(f"| {' | '.join(cells)} | {summary(report.r2, 3)} |")
     few = too_few(len(first.true), max(errors))
     return [*lines, "", *filter(None, (first.baselines, few))]
+
+
+def _base(reports: list[Report]) -> Report:
+    """The report that others are compared with."""
+    return next((report for report in reports if report.method == _BASELINE), reports[0])
+
+
+def _ahead(report: Report, base: Report) -> tuple[float, float]:
+    """By how much τ is higher, and the standard error over test networks."""
+    each, others = (leave_one_out_tau(r.predicted, r.true) for r in (report, base))
+    return float(report.tau.mean() - base.tau.mean()), jackknife_error(each - others)
 
 
 def run(
@@ -140,15 +175,8 @@ def run(
     result = Result(reports, target)
     plots.save(plots.mixed_scores(reports), target / "scores.png")
     plots.save(plots.training_curves(reports), target / "curves.png")
-    held = [report.on_held_out for report in reports if report.held_out is not None]
-    plots.save(plots.predictions(held or reports), target / "predictions.png")
-    table = [
-        {"method": r.method, "tau": r.tau.tolist(), "r2": r.r2.tolist(), "settings": r.settings}
-        | ({} if r.held_out is None else {"held_out_tau": r.held_out["tau"].tolist()})
-        | {"held_out_settings": None if r.held_out is None else r.held_out["settings"]}
-        | {"architectures": r.architectures}
-        for r in reports
-    ]
-    write_whole(target / "mixed-table.json", json.dumps(table, indent=1))
+    *_, last = result.parts.values()
+    plots.save(plots.predictions(last), target / "predictions.png")
+    write_whole(target / "mixed-table.json", result.to_json())
     write_whole(target / "mixed-table.md", f"{result}\n")
     return result

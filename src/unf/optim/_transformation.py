@@ -46,8 +46,8 @@ def learned_optimizer(
         W ← W − α (m^γ₀ + β f(W, g, {m^γᵢ}, t))
 
     `Form` has the formula of adaptive steps. The optimizer composes with Optax's own
-    transformations. Under `optax.masked`, an equivariant θ needs the weight space of the leaves
-    that are updated.
+    transformations. Under `optax.masked` and `optax.partition`, an equivariant θ needs the weight
+    space of the leaves that it updates.
 
     >>> import jax, optax
     >>> from unf.optim import init_theta
@@ -210,7 +210,7 @@ def _at_sizes_of(theta: Theta, params: PyTree) -> Theta:
                 "not an array of real numbers",
                 path=path,
                 got=f"{jnp.result_type(leaf)}",
-                remedy="exclude it with optax.masked",
+                remedy="leave it out with optax.partition and optax.set_to_zero",
             )
     space = theta.space
     if isinstance(theta.head, TiedLinear):
