@@ -62,7 +62,7 @@ class Result:
 
     @cached_property
     def parts(self) -> dict[str, list[Report]]:
-        """The reports on networks of known architectures and, if there are any, of held-out ones."""
+        """The reports on networks of known architectures and, if any, of held-out ones."""
         found = {"known": self.reports}
         if self.reports[0].held_out is not None:
             found["held-out"] = [report.on_held_out for report in self.reports]
