@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from unf.optim import trained
+
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.nightly
 
@@ -41,7 +43,8 @@ def test_what_is_in_them(built):
     wheel, source = built
     inside = zipfile.ZipFile(wheel).namelist()
     assert {"unf/py.typed", "unf/lab/cli/_main.py", "unf/lab/report/report.html"} <= set(inside)
-    assert sum(name.endswith(".safetensors") for name in inside) == 3, "trained optimizers"
+    optimizers = {Path(name).stem for name in inside if name.endswith(".safetensors")}
+    assert optimizers == set(trained())
     assert not [name for name in inside if not name.startswith(("unf/", "universal_neural"))]
     names = {name.partition("/")[2] for name in tarfile.open(source).getnames()}
     assert {"tests/test_docs.py", "docs/index.md", "README.md", "CITATION.cff"} <= names
