@@ -358,7 +358,8 @@ def meta_panels(metrics: Mapping[str, np.ndarray]) -> list[Panel]:
         ("Loss of the networks it trains", "loss", {"loss": None}, "linear"),
         ("Meta-gradient", "norm", {"gradient_norm": None}, "log"),
         ("Scale of the update", "α, β", {"alpha": "α", "beta": "β, of the network's part"}, "log"),
-        ("Momentum", "γ", {"gamma": None}, "linear"),
+        ("Decay of the learning rate", "τ, p", {"delay": "τ, in steps", "power": "p"}, "log"),
+        ("Momentum", "γ", {"gamma": "γ₀", "gamma_squares": "of squares"}, "linear"),
         ("Runs that exploded", "pairs of runs", {"lost": None}, "linear"),
     )
 

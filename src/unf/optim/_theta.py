@@ -210,8 +210,17 @@ class Theta(eqx.Module):
         """α, or αₜ = α (1 + t/τ)⁻ᵖ for adaptive steps."""
         if not self.form.is_adaptive:
             return self.alpha
-        delay, power = (jnp.exp(self.scalars[name]) for name in ("log_delay", "log_power"))
-        return self.alpha * (1 + step / delay) ** -power
+        return self.alpha * (1 + step / self.delay) ** -self.power
+
+    @property
+    def delay(self) -> Float[Array, ""]:
+        """The delay τ of the learning rate's decay, for adaptive steps."""
+        return jnp.exp(self.scalars["log_delay"])
+
+    @property
+    def power(self) -> Float[Array, ""]:
+        """The power p of the learning rate's decay, for adaptive steps."""
+        return jnp.exp(self.scalars["log_power"])
 
     @property
     def beta(self) -> Float[Array, ""]:

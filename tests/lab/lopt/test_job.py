@@ -69,6 +69,26 @@ def test_stopped_and_resumed_is_the_same(whole, tmp_path, stop_after):
     assert (tmp_path / "metrics.csv").read_text() == (whole / "metrics.csv").read_text()
 
 
+def test_metrics_of_adaptive_steps_have_their_scalars(tmp_path):
+    options = dataclasses.replace(OPTIONS, form="adaptive", steps=2)
+
+    def stop(row):
+        raise KeyboardInterrupt
+
+    for again in (False, True):
+        with pytest.raises(KeyboardInterrupt, match=r"^$"):
+            meta_train(
+                TASK, "sgdm", tmp_path, options, steps_per_call=1, resume=again, on_metrics=stop,
+                show_progress=False,
+            )  # fmt: skip
+    *_, last = rows = list(csv.DictReader((tmp_path / "metrics.csv").read_text().splitlines()))
+    theta = load(tmp_path / "optimizer.safetensors")
+    assert len(rows) == 2 and "beta" not in last
+    for name in ("alpha", "gamma", "gamma_squares", "delay", "power"):
+        assert float(last[name]) == pytest.approx(float(getattr(theta, name)), rel=1e-6)
+    assert "Decay of the learning rate" in report.render(tmp_path)
+
+
 @pytest.mark.nightly
 def test_the_number_of_steps_in_a_call_does_not_matter(tmp_path):
     runs = [

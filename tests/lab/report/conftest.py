@@ -15,10 +15,10 @@ from unf.lab import predict, report
 from unf.lab._folder import provenance
 from unf.lab.lopt import Comparison, Curves, MetaTraining
 from unf.lab.lopt._evaluate import part_ends
-from unf.lab.lopt._job import COLUMNS, describe
+from unf.lab.lopt._job import columns, describe
 from unf.lab.tasks import MLPTask
 from unf.models import StatNN, save_model
-from unf.optim import init_theta, save
+from unf.optim import FORMS, init_theta, save
 from unf.zoo import Zoo
 
 HORIZON = 250
@@ -69,7 +69,7 @@ def meta_folder(tmp_path_factory):
     (folder / "config.json").write_text(json.dumps(config))
     rows = [[2, 2.3, 1.5, 0, 0.1, 0.9, 1e-3], [4, 2.2, 1.6, 1, 0.11, 0.91, 9e-4]]
     rows.append([6, 2.1234, 1.4, 0, 0.12, 0.92, 8e-4])
-    lines = [",".join(map(str, row)) for row in [COLUMNS, *rows]]
+    lines = [",".join(map(str, row)) for row in [columns(FORMS["paper"]), *rows]]
     (folder / "metrics.csv").write_text("\n".join(lines) + "\n")
     theta = init_theta("unf", task.space.relax(), key=jax.random.key(0))
     save(folder / "optimizer.safetensors", theta, **config, **provenance())

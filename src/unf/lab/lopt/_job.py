@@ -20,7 +20,7 @@ from ..._persistence import Checkpoints, write_whole
 from ..._progress import Progress
 from ...meta import Estimator, InnerTraining, MeanEstimator, RelativeLoss, Task
 from ...meta._train import MetaState, Metrics, advance, begin, shard
-from ...optim import FORMS, Theta, init_theta, save
+from ...optim import FORMS, Form, Theta, init_theta, save
 from ...optim._theta import KINDS
 from ...spec import SpecError
 from ...spec._space import check_differs_in_sizes
@@ -30,7 +30,6 @@ from ._options import MetaError, MetaTraining
 
 Row = dict[str, float | int]
 """One line of the metrics."""
-COLUMNS: tuple[str, ...] = ("step", "loss", "gradient_norm", "lost", "alpha", "gamma", "beta")
 CONFIG, METRICS, OPTIMIZER = "config.json", "metrics.csv", "optimizer.safetensors"
 _WHAT = {"what": "checkpoint of a meta-training"}
 
@@ -281,7 +280,8 @@ def restore(checkpoints: Checkpoints, state: MetaState) -> tuple[MetaState, list
     try:
         stored = found[2]["metrics"]
         calls = stored if state.step.ndim else [[row] for row in stored]
-        return found[1], [[_read_row(texts) for texts in call] for call in calls]
+        names = columns(state.theta.form)
+        return found[1], [[_read_row(names, texts) for texts in call] for call in calls]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise MetaError(
             f"{checkpoints.folder}: the metrics in the last checkpoint are damaged ({error!r}); "
@@ -289,8 +289,14 @@ def restore(checkpoints: Checkpoints, state: MetaState) -> tuple[MetaState, list
         ) from error
 
 
-def _read_row(texts: list[str]) -> Row:
-    row = zip(COLUMNS, texts, strict=True)
+def columns(form: Form) -> tuple[str, ...]:
+    """The columns of the metrics; the last ones are θ's scalars."""
+    scalars = ("gamma_squares", "delay", "power") if form.is_adaptive else ("beta",)
+    return "step", "loss", "gradient_norm", "lost", "alpha", "gamma", *scalars
+
+
+def _read_row(names: Sequence[str], texts: list[str]) -> Row:
+    row = zip(names, texts, strict=True)
     return {name: int(x) if x.isdigit() else float(x) for name, x in row}
 
 
@@ -311,9 +317,10 @@ def store(
         rows: the metrics of every call, of each seed.
     """
     step, thetas = _step(state), apart(to_host(state.theta))
-    texts = [[[f"{row[c]:.8g}" for c in COLUMNS] for row in call] for call in rows]
+    names = columns(state.theta.form)
+    texts = [[[f"{row[name]:.8g}" for name in names] for row in call] for call in rows]
     for i, (place, config) in enumerate(places.items() if is_first() else ()):
-        lines = [",".join(line) for line in [COLUMNS, *(call[i] for call in texts)]]
+        lines = [",".join(line) for line in [names, *(call[i] for call in texts)]]
         write_whole(place / METRICS, "\n".join(lines) + "\n")
         origin = {**config, "trained_steps": step, **provenance()}
         save(place / OPTIMIZER, thetas[i], **origin)
@@ -426,17 +433,17 @@ def _rows(state: MetaState, metrics: Metrics, count: int) -> list[Row]:
             "loss": float(losses.mean()) if len(losses) else nan,
             "gradient_norm": float(norms.mean()),
             "lost": int(lost.sum()),
-            "alpha": float(theta.alpha),
-            "gamma": float(theta.gamma),
-            "beta": float(theta.beta) if "log_beta" in theta.scalars else nan,
         }
+        for name in columns(theta.form)[len(row) :]:
+            has = name != "beta" or "log_beta" in theta.scalars
+            row[name] = float(getattr(theta, name)) if has else nan
         rows.append(row)
     return rows
 
 
 def _mean_row(rows: list[Row]) -> Row:
     """The mean over seeds, with the number of runs that all of them lost."""
-    means = {name: float(np.mean([row[name] for row in rows])) for name in COLUMNS}
+    means = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
     return {**means, "step": rows[0]["step"], "lost": sum(row["lost"] for row in rows)}
 
 
