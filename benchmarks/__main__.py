@@ -19,6 +19,7 @@ from . import (
     sharding,
     startup,
     tied,
+    update,
     zoo,
 )
 from ._measure import machine
@@ -30,6 +31,7 @@ SUITES = (
     "real",
     "readers",
     "tied",
+    "update",
     "infer",
     "zoo",
     "lopt",
@@ -50,7 +52,7 @@ def main() -> None:
     parser.add_argument(
         "--only",
         default="",
-        help="literal, profile, lopt, tied: only cases with this in their name",
+        help="literal, profile, lopt, tied, update: only cases with this in their name",
     )
     parser.add_argument("--gradient", action="store_true", help="real: gradients too")
     options = parser.parse_args()
@@ -124,6 +126,12 @@ def _run(suite: str, options: argparse.Namespace) -> tuple[list, str]:
                 print(f"measuring {case.name} ...", flush=True)
                 rows.append(tied.run(case))
         return rows, tied.report(rows)
+    if suite == "update":
+        for name in update.NETWORKS:
+            if options.only in name:
+                print(f"measuring {name} ...", flush=True)
+                rows.append(update.run(name))
+        return rows, update.report(rows)
     if suite == "sharding":
         for kind, count, cut in sharding.CASES:
             print(f"compiling {kind} for {count} devices, leaves cut as {cut} ...", flush=True)
