@@ -1,6 +1,6 @@
 """One update of a learned optimizer beside Adam's: time, temporary memory, and state."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
@@ -33,7 +33,7 @@ WANTED = {
 """Seconds on one H200."""
 
 
-def optimizers(space: WeightSpace) -> dict[str, optax.GradientTransformation]:
+def optimizers(space: WeightSpace) -> Mapping[str, optax.GradientTransformation]:
     """Adam; each kind, with normalized features and 32 channels; and those for any network."""
     found = {"adam": optax.adam(1e-3)}
     for kind in KINDS:
@@ -52,17 +52,17 @@ def run(name: str) -> dict[str, Any]:
     row["state"] = {n: _size(state) / space.num_weights for n, state in states.items()}
     functions = {n: _update(n, o) for n, o in made.items()}
     if jax.default_backend() == "cpu" and space.num_weights > MOST_ON_CPUS:
-        compiled = {
-            n: jax.jit(f).lower(shapes, states, shapes).compile() for n, f in functions.items()
-        }
-        temporary = {n: c.memory_analysis().temp_size_in_bytes for n, c in compiled.items()}
-        return {**row, "measured": {n: {"temp_bytes": size} for n, size in temporary.items()}}
+        measured = {}
+        for n, function in functions.items():
+            compiled: Any = jax.jit(function).lower(shapes, states, shapes).compile()
+            measured[n] = {"temp_bytes": int(compiled.memory_analysis().temp_size_in_bytes)}
+        return {**row, "measured": measured}
     keys = jax.random.split(jax.random.key(SEED), len(space.leaves))
     pairs = zip(keys, space.leaves, strict=True)
     params = space.unflatten([jax.random.normal(key, leaf.shape) for key, leaf in pairs])
     states = {n: o.init(params) for n, o in made.items()}
-    measured = measure_together(functions, params, states, params, seconds=2.0)
-    return {**row, "measured": as_json(measured)}
+    timed = measure_together(functions, params, states, params, seconds=2.0)
+    return {**row, "measured": as_json(timed)}
 
 
 def _update(name: str, optimizer: optax.GradientTransformation) -> Callable:
