@@ -9,21 +9,13 @@ import jax.numpy as jnp
 import optax
 
 from unf import WeightSpace
+from unf.lab.generalize import SHIPPED
 from unf.optim import FORMS, init_theta, learned_optimizer, load
-from unf.testing import spaces
 
 from ._measure import SEED, as_json, measure_together
+from .tied import NETWORKS
 
-NETWORKS = {
-    "MLP of the paper": spaces.paper_mlp,
-    "CNN of the paper": spaces.paper_cnn,
-    "RNN of the paper": spaces.paper_rnn,
-    "Transformer of the paper": spaces.paper_transformer,
-    "ResNet-50": spaces.resnet50,
-    "GPT-2 small": spaces.gpt2,
-}
 KINDS = ("sgdm", "deepset", "unf", "tied")
-SHIPPED = ("deepset-any", "unf-any")
 MOST_ON_CPUS = 2**22
 """Networks with more weights are only compiled there."""
 WANTED = {

@@ -43,12 +43,19 @@ def report(method, noise, rng):
 def test_the_table_compares_with_statnn_on_both_parts(tmp_path):
     rng = np.random.default_rng(0)
     reports = [report("tied", 0.1, rng), report("statnn", 0.2, rng)]
-    text = str(mixed.Result(reports, tmp_path))
+    result = mixed.Result(reports, tmp_path)
+    text, rows = str(result), json.loads(result.to_json())
     known, held = text.split("400 networks of held-out architectures")
     for part, scores in ((known, reports), (held, [r.on_held_out for r in reports])):
         ahead = scores[0].tau.mean() - scores[1].tau.mean()
         assert ahead > 0.05 and f"| {ahead:+.4f} ±" in part
         assert "a model that sees only the training settings reaches 0.5000" in part
+    for name, scores in (("known", reports), ("held-out", [r.on_held_out for r in reports])):
+        tied, statnn = (row[name] for row in rows)
+        assert tied["tau"] == scores[0].tau.tolist() and tied["ceiling"] == 0.9
+        assert tied["ahead"]["of"] == "statnn" and statnn["ahead"]["mean"] == 0
+        assert tied["ahead"]["mean"] == pytest.approx(scores[0].tau.mean() - scores[1].tau.mean())
+        assert 0 < tied["ahead"]["standard_error"] < 0.05
     assert "reordering hidden neurons changes predictions by at most 1e-07" in text
 
 

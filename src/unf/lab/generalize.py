@@ -304,8 +304,8 @@ def _named(optimizers: Sequence[str]) -> dict[str, str | Path]:
     ends = [
         (path.parent if path.name == OPTIMIZER else path.with_suffix("")).parts for path in found
     ]
+    shortest = [2 if _SEED.fullmatch(parts[-1]) else 1 for parts in ends]
     for more in range(max(map(len, ends), default=0)):
-        shortest = [2 if _SEED.fullmatch(parts[-1]) else 1 for parts in ends]
         pairs = zip(ends, shortest, strict=True)
         names = ["/".join(parts[-count - more :]) for parts, count in pairs]
         if len(set(names)) == len(names):

@@ -68,14 +68,30 @@ class Result:
             found["held-out"] = [report.on_held_out for report in self.reports]
         return found
 
+    @cached_property
+    def margins(self) -> dict[str, list[tuple[float, float]]]:
+        """By how much the τ of each report is above the baseline's, with its standard error.
+
+        The standard error is over test networks.
+        """
+        found = {}
+        for name, reports in self.parts.items():
+            base = _base(reports)
+            others = leave_one_out_tau(base.predicted, base.true)
+            found[name] = []
+            for one in reports:
+                taus = others if one is base else leave_one_out_tau(one.predicted, one.true)
+                mean = float(one.tau.mean() - base.tau.mean())
+                found[name].append((mean, jackknife_error(taus - others)))
+        return found
+
     def to_json(self) -> str:
         """The scores of every seed, on each part of the zoo and within each architecture."""
         rows = []
         for i, one in enumerate(self.reports):
             row = {"method": one.method, "architectures": one.architectures}
             for name, reports in self.parts.items():
-                report = reports[i]
-                mean, error = _ahead(report, _base(reports))
+                report, (mean, error) = reports[i], self.margins[name][i]
                 row[name] = {
                     "networks": len(report.true),
                     "tau": report.tau.tolist(),
@@ -90,7 +106,8 @@ class Result:
     def __str__(self) -> str:
         lines = []
         for name, reports in self.parts.items():
-            lines += [*_table(f"networks of {name} architectures", reports), ""]
+            title = f"networks of {name} architectures"
+            lines += [*_table(title, reports, self.margins[name]), ""]
         gap = max(report.invariance for report in self.reports)
         lines += [
             f"± is the standard error over {len(self.reports[0].seeds)} seeds, and of differences "
@@ -101,30 +118,21 @@ class Result:
         return "\n".join(lines)
 
 
-def _table(name: str, reports: list[Report]) -> list[str]:
+def _table(name: str, reports: list[Report], margins: list[tuple[float, float]]) -> list[str]:
     """Test τ of each method on one part of the zoo, and how far it is ahead of the baseline."""
     first, base = reports[0], _base(reports)
     lines = [f"| {len(first.true):,} {name} | τ | ahead of {base.title} | R² |\n|---|---|---|---|"]
-    errors = [0.0]
-    for report in reports:
-        mean, error = _ahead(report, base)
-        errors.append(error)
+    for report, (mean, error) in zip(reports, margins, strict=True):
         ahead = "" if report is base else f"{mean:+.4f} ± {error:.4f}"
         cells = [report.title, summary(report.tau, 4), ahead]
         lines.append(f"| {' | '.join(cells)} | {summary(report.r2, 3)} |")
-    few = too_few(len(first.true), max(errors))
+    few = too_few(len(first.true), max(error for _, error in margins))
     return [*lines, "", *filter(None, (first.baselines, few))]
 
 
 def _base(reports: list[Report]) -> Report:
     """The report that others are compared with."""
     return next((report for report in reports if report.method == _BASELINE), reports[0])
-
-
-def _ahead(report: Report, base: Report) -> tuple[float, float]:
-    """By how much τ is higher, and the standard error over test networks."""
-    each, others = (leave_one_out_tau(r.predicted, r.true) for r in (report, base))
-    return float(report.tau.mean() - base.tau.mean()), jackknife_error(each - others)
 
 
 def run(
