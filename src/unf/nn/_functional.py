@@ -8,6 +8,7 @@ matrix product, and the output is the only array of its size.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -71,8 +72,8 @@ def _apply(
 ) -> list[Array]:
     """Reduce, mix, embed: compiled as one function, or inlined into one that is being traced."""
     features = _reduce(plan, fold(plan.in_space, leaves, mesh, axis))
-    contributions = _mix(plan, coefficients, features)
-    blocks = _embed(plan, contributions, bias)
+    contributions = mix(plan, coefficients, features)
+    blocks = embed(plan, contributions, bias)
     return unfold(plan.out_space, blocks, mesh, axis)
 
 
@@ -132,30 +133,37 @@ def _common_channels(space: WeightSpace, leaves: Sequence[Any]) -> int:
 
 
 def _reduce(plan: Plan, blocks: Sequence[Array]) -> dict[tuple[int, View], Array]:
-    """Compute every feature of every stack, each from the cheapest finer one."""
+    """Compute every feature of every stack."""
     features = {}
     for index, views in views_used(plan, "in").items():
         stack = plan.in_stacks[index]
-        arrays = {_whole(stack): _gather(stack, blocks)}
-        for view, step in stack.steps(views):
-            arrays[view] = _read(stack, step, arrays[step.source])
-        features.update({(index, view): arrays[view] for view in views})
+        reduced = reduce_stack(stack, views, gather_stack(stack, blocks))
+        features.update({(index, view): reduced[view] for view in views})
     return features
 
 
-def _whole(stack: Stack) -> View:
+def reduce_stack(stack: Stack, views: set[View], whole: Array) -> dict[View, Array]:
+    """Compute these views of a stack, and others on the way, each from the cheapest finer one."""
+    arrays = {whole_view(stack): whole}
+    for view, step in stack.steps(views):
+        arrays[view] = _read(stack, step, arrays[step.source])
+    return arrays
+
+
+def whole_view(stack: Stack) -> View:
+    """The view that is the tensor itself."""
     return View(tuple((i,) for i in range(len(stack.labels))), ())
 
 
-def _gather(stack: Stack, blocks: Sequence[Array]) -> Array:
+def gather_stack(stack: Stack, blocks: Mapping[int, Array] | Sequence[Array]) -> Array:
     """Concatenate the stack's blocks along channels."""
     parts = []
     for block, order, _ in stack.members:
-        parts.append(_transpose(blocks[block], [order[i] for i in stack.axis_order]))
+        parts.append(transpose(blocks[block], [order[i] for i in stack.axis_order]))
     return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1)
 
 
-def _transpose(array: Array, order: Sequence[int]) -> Array:
+def transpose(array: Array, order: Sequence[int]) -> Array:
     """Transpose all axes but the channels."""
     if list(order) == list(range(len(order))):
         return array
@@ -173,27 +181,29 @@ def _read(stack: Stack, step: Step, source: Array) -> Array:
 # --- mix -----------------------------------------------------------------------------------
 
 
-def _mix(
+def mix(
     plan: Plan,
     coefficients: Mapping[str, Array],
     features: Mapping[tuple[int, View], Array],
+    mixed_before: Mapping[tuple[int, View], Array] = MappingProxyType({}),
 ) -> dict[tuple[int, View], Array]:
-    """Multiply once per core, and split the columns into targets."""
+    """Multiply once per core, and split the columns into targets.
+
+    Features that were mixed before have a channel for each matching and column.
+    """
     contributions = {}
     for core in plan.cores:
-        matrix = coefficients[core.name]
+        matrix = masked(plan, core, coefficients[core.name])
         stacks = [plan.out_stacks[target.stack] for target in core.targets]
         out_channels = matrix.shape[1] // sum(stack.width for stack in stacks)
-        if core.allowed is not None:
-            matrix = matrix * jnp.asarray(_mask(plan, core, matrix.shape), matrix.dtype)
         held = plan.axis_order(core)
-        mixed = _mix_core(plan, core, held, matrix, features)
+        mixed = _mix_core(plan, core, held, matrix, features, mixed_before)
         start = 0
         for target, stack in zip(core.targets, stacks, strict=True):
             stop = start + stack.width * out_channels
             part = jax.lax.slice_in_dim(mixed, start, stop, axis=-1)
             positions = [target.view.kept.index(group) for group in stack.axes(target.view)]
-            contributions[target.stack, target.view] = _transpose(
+            contributions[target.stack, target.view] = transpose(
                 part, [held.index(position) for position in positions]
             )
             start = stop
@@ -206,29 +216,61 @@ def _mix_core(
     held: tuple[int, ...],
     matrix: Array,
     features: Mapping[tuple[int, View], Array],
+    mixed_before: Mapping[tuple[int, View], Array],
 ) -> Array:
     """Multiply the core's features by its matrix; axes are in the order `held`."""
-    arrays = []
+    arrays, before, rows, row = [], [], [], 0
+    channels = matrix.shape[0] // plan.matrix_shape(core, 1, 1)[0]
     for feature in core.features:
-        axes = plan.in_stacks[feature.stack].axes(feature.view)
+        stack = plan.in_stacks[feature.stack]
+        axes = stack.axes(feature.view)
         order = [axes.index(feature.view.kept[i]) for i in held]
-        arrays.append(_transpose(features[feature.stack, feature.view], order))
-    joined = arrays[0] if len(arrays) == 1 else jnp.concatenate(arrays, axis=-1)
-    rows, columns = joined.shape[-1], matrix.shape[1]
+        port, start = (feature.stack, feature.view), row
+        row += channels * stack.width
+        if port in mixed_before:
+            before.append(transpose(mixed_before[port], order))
+        else:
+            arrays.append(transpose(features[port], order))
+            rows.append(slice(start, row))
     orders = [[held.index(matching[i]) for i in held] for matching in core.matchings]
+    done = [
+        transpose(part, order)
+        for array in before
+        for part, order in zip(jnp.split(array, len(orders), axis=-1), orders, strict=True)
+    ]
+    if arrays:
+        joined = arrays[0] if len(arrays) == 1 else jnp.concatenate(arrays, axis=-1)
+        if before:
+            parts = matrix.reshape(len(orders), -1, matrix.shape[1])
+            parts = jnp.concatenate([parts[:, part] for part in rows], axis=1)
+            matrix = parts.reshape(-1, matrix.shape[1])
+        done.append(_multiply(joined, matrix, orders))
+    return sum(done[1:], start=done[0])
+
+
+def _multiply(joined: Array, matrix: Array, orders: list[list[int]]) -> Array:
+    """Multiply features, with their axes in each of the orders, by the rows of that order."""
+    rows, columns = joined.shape[-1], matrix.shape[1]
     if len(orders) == 1:
         return joined @ matrix
     matrices = matrix.reshape(len(orders), rows, columns)
     if jax.default_backend() == "cpu":  # wide arrays cost more than more products
-        mixed = [_transpose(joined, order) @ matrices[i] for i, order in enumerate(orders)]
+        mixed = [transpose(joined, order) @ matrices[i] for i, order in enumerate(orders)]
         return sum(mixed[1:], start=mixed[0])
     if rows < columns:  # one product; transpose whichever side is smaller
-        turned = [_transpose(joined, order) for order in orders]
+        turned = [transpose(joined, order) for order in orders]
         return jnp.concatenate(turned, axis=-1) @ matrix
     side_by_side = jnp.moveaxis(matrices, 0, 1).reshape(rows, -1)
     mixed = jnp.split(joined @ side_by_side, len(orders), axis=-1)
-    turned = [_transpose(part, order) for part, order in zip(mixed, orders, strict=True)]
+    turned = [transpose(part, order) for part, order in zip(mixed, orders, strict=True)]
     return sum(turned[1:], start=turned[0])
+
+
+def masked(plan: Plan, core: Core, matrix: Array) -> Array:
+    """A core's matrix, with zeros where there are no terms."""
+    if core.allowed is None:
+        return matrix
+    return matrix * jnp.asarray(_mask(plan, core, matrix.shape), matrix.dtype)
 
 
 def _mask(plan: Plan, core: Core, shape: tuple[int, ...]) -> np.ndarray:
@@ -244,7 +286,7 @@ def _mask(plan: Plan, core: Core, shape: tuple[int, ...]) -> np.ndarray:
 # --- embed ---------------------------------------------------------------------------------
 
 
-def _embed(
+def embed(
     plan: Plan, contributions: Mapping[tuple[int, View], Array], bias: Array | None
 ) -> list[Array]:
     """Add up all targets, coarse ones into finer ones, to the blocks of the output."""
@@ -258,7 +300,7 @@ def _embed(
         for view, step in reversed(stack.steps(views)):
             if view in arrays:
                 _add(arrays, step.source, _write(stack, step, arrays[view]))
-        blocks.update(_scatter(stack, arrays[_whole(stack)]))
+        blocks.update(_scatter(stack, arrays[whole_view(stack)]))
     return [block for _, block in sorted(blocks.items())]
 
 
@@ -289,13 +331,13 @@ def _stack_biases(plan: Plan, bias: Array) -> list[Array]:
 
 
 def _scatter(stack: Stack, whole: Array) -> dict[int, Array]:
-    """The inverse of `_gather`."""
+    """The inverse of `gather_stack`."""
     blocks, start, channels = {}, 0, whole.shape[-1] // stack.width
     for block, order, width in stack.members:
         stop = start + width * channels
         part = jax.lax.slice_in_dim(whole, start, stop, axis=-1)
         held = [order[i] for i in stack.axis_order]
-        blocks[block] = _transpose(part, [held.index(i) for i in range(len(held))])
+        blocks[block] = transpose(part, [held.index(i) for i in range(len(held))])
         start = stop
     return blocks
 

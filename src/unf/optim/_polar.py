@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from math import prod, sqrt
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from ..spec._roles import LeafRoles
-from ._theta import TINY
+from ._theta import LARGE, TINY
 
 MatrixAxes = tuple[list[int], list[int], list[int]]
 """The axes of a tensor that enumerate matrices, and those of their rows and columns."""
@@ -40,14 +41,15 @@ def polar_factors(tensors: Sequence[Array], axes: Sequence[MatrixAxes]) -> list[
 
     Five Newton–Schulz iterations X ← aX + b(XX⊤)X + c(XX⊤)²X with the coefficients of Muon (Jordan
     et al., 2024), which take singular values to about 1, not precisely, in few steps. Equivariant
-    to permutations of rows and columns, and invariant to the scale of a tensor. Matrices of one
-    shape, also across tensors, are multiplied together.
+    to permutations of rows and columns, and invariant to the scale of a tensor. Small matrices of
+    one shape, also across tensors, are multiplied together.
     """
     flat = [_as_wide_matrices(*pair) for pair in zip(tensors, axes, strict=True)]
     found: list[Any] = [None] * len(flat)
-    shapes = [x.shape[1:] for x in flat]
-    for shape in dict.fromkeys(shapes):
-        places = [i for i, other in enumerate(shapes) if other == shape]
+    groups: dict[Any, list[int]] = {}
+    for i, x in enumerate(flat):
+        groups.setdefault((x.shape[1:], i if x.size >= LARGE else None), []).append(i)
+    for (shape, _), places in groups.items():
         joined = _orthogonalize(jnp.concatenate([flat[i] for i in places]))
         ends = np.cumsum([len(flat[i]) for i in places])[:-1]
         for i, part in zip(places, jnp.split(joined, ends), strict=True):
@@ -74,8 +76,11 @@ def _as_tensor(
 
 def _orthogonalize(x: Float[Array, "each rows columns"]) -> Float[Array, "each rows columns"]:
     a, b, c = _COEFFICIENTS
-    x = x / jnp.sqrt(jnp.sum(jnp.square(x), axis=(1, 2), keepdims=True) + TINY)
-    for _ in range(_ITERATIONS):
+
+    def iterate(_: Any, x: Array) -> Array:
         gram = x @ jnp.swapaxes(x, 1, 2)
-        x = a * x + (b * gram + c * gram @ gram) @ x
-    return x
+        return a * x + (b * gram + c * gram @ gram) @ x
+
+    x = x / jnp.sqrt(jnp.sum(jnp.square(x), axis=(1, 2), keepdims=True) + TINY)
+    # A loop holds one iterate at a time; small ones are faster without.
+    return jax.lax.fori_loop(0, _ITERATIONS, iterate, x, unroll=x.size < LARGE)

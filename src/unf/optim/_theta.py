@@ -26,13 +26,14 @@ TIME_SCALES = tuple(float(f"{digit}e{power}") for power in range(6) for digit in
 """1, 3, 10, …, 100000."""
 KINDS = ("sgdm", "deepset", "nfn", "unf", "tied")
 """Kinds of f: none, a pointwise MLP, and MLPs with an equivariant last layer."""
+LARGE = 2**17
+"""Tensors with at least so many entries are updated one by one, slab by slab."""
 TINY = 1e-20
 _LEAST_UNIT = 0.05
 _DECAY_OF_SQUARES = 0.999
 _POWER = 0.3
 _DELAY = 100.0
 _USUAL_SIZE = 64**2
-_LARGEST_FEATURE = 3.0
 _LARGEST_LOG_GAIN = 2.0
 
 
@@ -104,38 +105,6 @@ class Form:
     def channels(self) -> int:
         """How many features every entry has, besides those of time."""
         return 2 + len(DECAYS) + (3 if self.is_adaptive else 0)
-
-    def features(
-        self,
-        weights: Array,
-        gradient: Array,
-        momenta: Array,
-        step: Int[Array, ""],
-        root: Array | None = None,
-        unit: Array | None = None,
-        direction: Array | None = None,
-    ) -> Float[Array, "entries channels"]:
-        """What f reads of one tensor; √v, the unit of weights and n are for adaptive steps."""
-        rows = [weights.reshape(-1, 1), gradient.reshape(-1, 1), momenta.reshape(-1, len(DECAYS))]
-        if root is None or unit is None or direction is None:
-            return self._normalized(jnp.concatenate(rows, axis=1))
-        gamma = jnp.asarray(np.array(DECAYS), momenta.dtype)
-        unbiased = 1 / (1 - gamma ** (step + 1).astype(gamma.dtype))
-        factors = jnp.concatenate([jnp.ones(1, gamma.dtype), unbiased])[None] / root.reshape(-1, 1)
-        relative = jnp.log(root / root_mean_square(root)).reshape(-1, 1)
-        is_matrix = jnp.full_like(relative, weights.ndim > 1)
-        moving = jnp.concatenate(rows[1:], axis=1) * factors
-        found = [rows[0] / unit, direction.reshape(-1, 1), moving, relative, is_matrix]
-        return jnp.clip(jnp.concatenate(found, axis=1), -_LARGEST_FEATURE, _LARGEST_FEATURE)
-
-    def _normalized(self, features: Float[Array, "entries channels"]) -> Array:
-        if self.normalize == "none":
-            return features
-        if self.normalize == "clip-rms":
-            features = jnp.clip(features, -1, 1)
-        square = jnp.mean(jnp.square(features), axis=0, keepdims=True)
-        inverse = 1 / jnp.sqrt(square + TINY)  # all zeros stay zeros
-        return features * jnp.broadcast_to(inverse, features.shape)
 
     @property
     def time_scales(self) -> tuple[float, ...]:
@@ -270,30 +239,22 @@ class Theta(eqx.Module):
         head = self.head.on(space.fix(*spatial) if spatial else space)
         return replace(self, head=head, space=space)
 
-    def network(
-        self, features: Sequence[Float[Array, "_ channels"]], step: Int[Array, ""]
-    ) -> list[Array]:
-        """F at the entries of each tensor, or s for adaptive steps.
+    def hidden(
+        self, features: Float[Array, "*entries channels"], step: Int[Array, ""]
+    ) -> Float[Array, "*entries hidden"]:
+        """What the trunk computes at every entry.
 
         The features of time are the same for all entries, so the first layer reads them once.
         """
-        dtype = jnp.result_type(*features)
-        sizes = np.cumsum([len(x) for x in features])[:-1]
-        x = jnp.concatenate([x.astype(dtype) for x in features])
+        dtype = features.dtype
         first, *rest = jax.tree.map(lambda p: p.astype(dtype), self.trunk)
         on_entries, on_time = jnp.split(first.weight, [self.form.channels], axis=1)
         now = on_time @ self.form.time_features(step, dtype) + first.bias
-        x = x @ on_entries.T
+        x = features @ on_entries.T
         x = jax.nn.relu(x + jnp.broadcast_to(now, x.shape))
         for layer in rest:
             x = jax.nn.relu(Pointwise(layer)(x))
-        head: Any = jax.tree.map(lambda p: p.astype(dtype) if eqx.is_array(p) else p, self.head)
-        if isinstance(head, eqx.nn.Linear):  # one product for all tensors
-            return jnp.split(Pointwise(head)(x), sizes)
-        assert self.space is not None
-        pairs = zip(self.space.leaves, jnp.split(x, sizes), strict=True)
-        parts = [part.reshape(*leaf.shape, -1) for leaf, part in pairs]
-        return jax.tree.leaves(head(self.space.unflatten(parts)))
+        return x
 
     def __repr__(self) -> str:
         where = "" if self.space is None else f" on {len(self.space.leaves)} tensors"

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Int, PyTree
 
@@ -14,9 +13,10 @@ from ..nn import TiedLinear
 from ..nn._pointwise import check_leaves
 from ..spec import Leaf, SpecError, WeightSpace
 from ..spec._tree import flatten_params
-from ._polar import matrix_axes, polar_factors
+from ._entries import Entries
 from ._store import load
-from ._theta import DECAYS, TINY, Theta, gain, root_mean_square, size_factor, unit_of
+from ._theta import DECAYS, Theta, unit_of
+from ._update import update_tensors
 
 
 class LearnedState(NamedTuple):
@@ -106,18 +106,24 @@ def learned_optimizer(
         theta = _at_sizes_of(given, params)
         _check_gradients(updates, params)
         gradients = jax.tree.map(lambda g: g.astype(_wide(g)), updates)
-        state = _accumulate(theta, state, gradients)
         leaves, treedef = jax.tree.flatten(params)
+        nothing: list[Any] = [None] * len(leaves)
         trees = (gradients, state.nominal, state.momenta, state.squares, state.units)
-        flat = [None if tree is None else treedef.flatten_up_to(tree) for tree in trees]
-        steps = _steps(theta, state.step, leaves, *flat)
+        *flat, units = [nothing if t is None else treedef.flatten_up_to(t) for t in trees]
+        tensors = [Entries(*each) for each in zip(leaves, *flat, strict=True)]
+        steps, new = update_tensors(theta, state.step, tensors, units, nothing)
         factor = -theta.learning_rate(state.step) * scale
 
         def applied(step: Array, weights: Array) -> Array:
             return (factor.astype(step.dtype) * step).astype(weights.dtype)
 
         steps = treedef.unflatten([applied(*pair) for pair in zip(steps, leaves, strict=True)])
-        return steps, state._replace(step=state.step + 1)
+        kept = {
+            name: treedef.unflatten([x._asdict()[name] for x in new])
+            for name in ("nominal", "momenta", "squares")
+            if getattr(state, name) is not None
+        }
+        return steps, state._replace(step=state.step + 1, **kept)
 
     return optax.GradientTransformationExtraArgs(init, update)
 
@@ -125,76 +131,6 @@ def learned_optimizer(
 def _wide(x: Array) -> jnp.dtype:
     """The dtype to accumulate in: at least float32."""
     return jnp.promote_types(jnp.result_type(x), jnp.float32)
-
-
-def _accumulate(theta: Theta, state: LearnedState, gradients: PyTree) -> LearnedState:
-    """The next momenta and squares."""
-    form, gamma, momenta, squares = theta.form, theta.gamma, state.momenta, state.squares
-
-    def several(momenta: Array, gradient: Array) -> Array:
-        decays = jnp.asarray(np.array(DECAYS), momenta.dtype).reshape(*[1] * gradient.ndim, -1)
-        return form.accumulate(momenta, gradient[..., None], decays)
-
-    def square(mean: Array, gradient: Array) -> Array:
-        decay = theta.gamma_squares.astype(mean.dtype)
-        return decay * mean + (1 - decay) * jnp.square(gradient)
-
-    nominal = jax.tree.map(
-        lambda m, g: form.accumulate(m, g, gamma.astype(m.dtype)), state.nominal, gradients
-    )
-    momenta = None if momenta is None else jax.tree.map(several, momenta, gradients)
-    squares = None if squares is None else jax.tree.map(square, squares, gradients)
-    return state._replace(nominal=nominal, momenta=momenta, squares=squares)
-
-
-def _steps(
-    theta: Theta,
-    step: Int[Array, ""],
-    weights: list[Array],
-    gradients: Any,
-    nominal: Any,
-    momenta: Any,
-    squares: Any,
-    units: Any,
-) -> list[Array]:
-    """The step of each tensor without the factor −αₜ: m + βf, or u eˢ n."""
-    nothing: list[Any] = [None] * len(weights)
-    roots = directions = matrices = nothing
-    if squares is not None:
-        if theta.space is not None:
-            matrices = [matrix_axes(roles) for roles in theta.space.roles.values()]
-        share = 1 - theta.gamma_squares ** (step + 1)
-        roots = [jnp.sqrt(v / share.astype(v.dtype) + TINY) for v in squares]
-        directions = _directions(nominal, roots, matrices)
-    outputs = nothing
-    if momenta is not None:
-        each = zip(weights, gradients, momenta, roots, units or nothing, directions, strict=True)
-        features = [
-            theta.form.features(w.astype(m.dtype), g, m, step, root, unit, direction)
-            for w, g, m, root, unit, direction in each
-        ]
-        pairs = zip(nominal, theta.network(features, step), strict=True)
-        outputs = [y.reshape(m.shape) for m, y in pairs]
-    if units is None:
-        pairs = zip(nominal, outputs, strict=True)
-        return [m if y is None else m + theta.beta.astype(m.dtype) * y for m, y in pairs]
-    found = []
-    for n, unit, s, axes in zip(directions, units, outputs, matrices, strict=True):
-        length = unit if axes is not None else unit * size_factor(n)
-        found.append(length * n if s is None else length * gain(s) * n)
-    return found
-
-
-def _directions(nominal: list[Array], roots: list[Array], matrices: list[Any]) -> list[Array]:
-    """The direction n of each tensor, with a root mean square of at most 1 (about, of matrices)."""
-    scaled = [m / root for m, root in zip(nominal, roots, strict=True)]
-    sizes = [root_mean_square(x) for x in scaled]
-    found = [x / jnp.maximum(1, size) for x, size in zip(scaled, sizes, strict=True)]
-    known = [i for i, axes in enumerate(matrices) if axes is not None]
-    factors = polar_factors([nominal[i] for i in known], [matrices[i] for i in known])
-    for i, factor in zip(known, factors, strict=True):
-        found[i] = jnp.minimum(1, sizes[i]) * factor
-    return found
 
 
 def _at_sizes_of(theta: Theta, params: PyTree) -> Theta:

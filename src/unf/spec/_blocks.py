@@ -150,9 +150,9 @@ def _parent_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class _Factor:
-    """Reshape axes of sizes `stored`, of which one is a product, to `sizes`."""
+    """Reshape the axis at `position`, a product, to factors of the given sizes."""
 
-    stored: tuple[int, ...]
+    position: int
     sizes: tuple[int, ...]
     inner: "_Step"
 
@@ -193,7 +193,7 @@ class Layout:
                 factored = (*before, *axis.factors, *after)
                 of_factors = (*stored[:i], *[stored[i]] * len(axis.factors), *stored[i + 1 :])
                 inner = self._plan(factored, indices, of_factors)
-                return _Factor(self._shape(axes), self._shape(factored), inner)
+                return _Factor(i, self._shape(axis.factors), inner)
             if isinstance(axis, Concat):
                 each = [(*before, part, *after) for part in axis.parts]
                 parts = tuple(self._plan(part, indices, stored) for part in each)
@@ -264,7 +264,10 @@ class Layout:
         return tuple(axis_size(map_atoms(axis, _without_index), self._sizes) for axis in axes)
 
     def split(self, array: Any) -> list[Any]:
-        """The blocks of a stored array, which may have any number of trailing axes."""
+        """The blocks of a stored array, which may have any number of trailing axes.
+
+        An axis may also be shorter, down to some indices of its first factor.
+        """
         return _split(self._steps, array)
 
     def join(self, blocks: list[Any]) -> Any:
@@ -276,7 +279,9 @@ def _split(step: _Step, array: Any) -> list[Any]:
     if isinstance(step, Block):
         return [array]
     if isinstance(step, _Factor):
-        return _split(step.inner, array.reshape(*step.sizes, *array.shape[len(step.stored) :]))
+        i, (_, *others) = step.position, step.sizes
+        factors = (array.shape[i] // max(1, prod(others)), *others)
+        return _split(step.inner, array.reshape(*array.shape[:i], *factors, *array.shape[i + 1 :]))
     start, blocks = 0, []
     for size, part in zip(step.sizes, step.parts, strict=True):
         blocks += _split(part, _slice(array, start, start + size, step.position))
@@ -288,8 +293,9 @@ def _join(step: _Step, blocks: Iterator[Any]) -> Any:
     if isinstance(step, Block):
         return next(blocks)
     if isinstance(step, _Factor):
-        array = _join(step.inner, blocks)
-        return array.reshape(*step.stored, *array.shape[len(step.sizes) :])
+        array, i, n = _join(step.inner, blocks), step.position, len(step.sizes)
+        product = prod(array.shape[i : i + n])
+        return array.reshape(*array.shape[:i], product, *array.shape[i + n :])
     parts = [_join(part, blocks) for part in step.parts]
     return array_module(parts[0]).concatenate(parts, axis=step.position)
 

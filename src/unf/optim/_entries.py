@@ -1,0 +1,142 @@
+"""What a learned optimizer computes at every entry of a tensor by itself.
+
+Momenta, features and steps of an entry depend on others only through a few numbers, `Whole`. So
+these functions also apply to some entries of a tensor: a slab, or a diagonal.
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ._theta import DECAYS, TINY, Form, Theta, gain, root_mean_square, size_factor
+
+_LARGEST_FEATURE = 3.0
+
+
+class Entries(NamedTuple):
+    """Entries of one tensor, in arrays of one shape; `momenta` has a trailing axis.
+
+    Attributes:
+        weights: W.
+        gradient: g.
+        nominal: the momentum with the learned decay γ₀.
+        momenta: those with the decays γᵢ; None for "sgdm".
+        squares: for adaptive steps, the mean of g²; else None.
+        polar: for adaptive steps of a matrix, the polar factor of `nominal`; else None.
+    """
+
+    weights: Array
+    gradient: Array
+    nominal: Array
+    momenta: Any = None
+    squares: Any = None
+    polar: Any = None
+
+
+class Whole(NamedTuple):
+    """What every entry knows of its tensor.
+
+    Attributes:
+        scales: what the features w, g and {mᵢ} are divided by; None if they are not.
+        root: for adaptive steps, the root mean square of √v; else None.
+        size: that of m/√v.
+        unit: that of the initial weights.
+        length: how long a step with a root mean square of 1 is: the unit times the size factor.
+        is_matrix: whether the tensor's rank is at least 2.
+    """
+
+    scales: Any
+    root: Any
+    size: Any
+    unit: Any
+    length: Any
+    is_matrix: bool
+
+
+def accumulate(theta: Theta, x: Entries) -> Entries:
+    """The next momenta and squares."""
+    form, gamma = theta.form, theta.gamma.astype(x.nominal.dtype)
+    nominal = form.accumulate(x.nominal, x.gradient, gamma)
+    momenta, squares = x.momenta, x.squares
+    if momenta is not None:
+        decays = _for_channels(jnp.asarray(np.array(DECAYS), momenta.dtype), momenta)
+        momenta = form.accumulate(momenta, x.gradient[..., None], decays)
+    if squares is not None:
+        decay = theta.gamma_squares.astype(squares.dtype)
+        squares = decay * squares + (1 - decay) * jnp.square(x.gradient)
+    return x._replace(nominal=nominal, momenta=momenta, squares=squares)
+
+
+def describe(theta: Theta, step: Int[Array, ""], x: Entries, unit: Any) -> Whole:
+    """What every entry knows, from all entries after `accumulate`."""
+    form, shape = theta.form, jnp.shape(x.weights)
+    if not form.is_adaptive:
+        scales = None
+        if x.momenta is not None and form.normalize != "none":
+            squares = [
+                jnp.mean(jnp.square(_clipped(form, channel)), axis=tuple(range(len(shape))))
+                for channel in (x.weights.astype(x.nominal.dtype), x.gradient, x.momenta)
+            ]
+            squares = jnp.concatenate([jnp.atleast_1d(square) for square in squares])
+            scales = jnp.sqrt(squares + TINY)  # all zeros stay zeros
+        return Whole(scales, None, None, None, None, len(shape) > 1)
+    root = _root(theta, step, x)
+    size = root_mean_square(x.nominal / root)
+    length = unit if x.polar is not None else unit * size_factor(x.weights)
+    return Whole(None, root_mean_square(root), size, unit, length, len(shape) > 1)
+
+
+def features(
+    theta: Theta, step: Int[Array, ""], x: Entries, whole: Whole
+) -> Float[Array, "*entries channels"]:
+    """What f reads of each entry, after `accumulate`."""
+    dtype = x.nominal.dtype
+    rows = [x.weights.astype(dtype)[..., None], x.gradient[..., None], x.momenta]
+    if not theta.form.is_adaptive:
+        found = _clipped(theta.form, jnp.concatenate(rows, axis=-1))
+        if whole.scales is None:
+            return found
+        return found * jnp.broadcast_to(1 / whole.scales, found.shape)
+    gamma = jnp.asarray(np.array(DECAYS), dtype)
+    unbiased = 1 / (1 - gamma ** (step + 1).astype(dtype))
+    root = _root(theta, step, x)[..., None]
+    factors = _for_channels(jnp.concatenate([jnp.ones(1, dtype), unbiased]), root) / root
+    relative = jnp.log(root / whole.root)
+    is_matrix = jnp.full_like(relative, whole.is_matrix)
+    moving = jnp.concatenate(rows[1:], axis=-1) * factors
+    direction = _direction(theta, step, x, whole)[..., None]
+    found = [rows[0] / whole.unit, direction, moving, relative, is_matrix]
+    return jnp.clip(jnp.concatenate(found, axis=-1), -_LARGEST_FEATURE, _LARGEST_FEATURE)
+
+
+def step_of(theta: Theta, step: Int[Array, ""], x: Entries, whole: Whole, output: Any) -> Array:
+    """The step without the factor −αₜ: m + βf, or u eˢ n; `output` is f, s, or None."""
+    if not theta.form.is_adaptive:
+        m = x.nominal
+        return m if output is None else m + theta.beta.astype(m.dtype) * output
+    n = whole.length * _direction(theta, step, x, whole)
+    return n if output is None else gain(output) * n
+
+
+def _for_channels(vector: Array, x: Array) -> Array:
+    """A vector of channels, with as many axes as x."""
+    return vector.reshape(*[1] * (x.ndim - 1), -1)
+
+
+def _clipped(form: Form, channels: Array) -> Array:
+    return jnp.clip(channels, -1, 1) if form.normalize == "clip-rms" else channels
+
+
+def _root(theta: Theta, step: Int[Array, ""], x: Entries) -> Array:
+    """√v, without its bias to zero."""
+    share = 1 - theta.gamma_squares ** (step + 1)
+    return jnp.sqrt(x.squares / share.astype(x.squares.dtype) + TINY)
+
+
+def _direction(theta: Theta, step: Int[Array, ""], x: Entries, whole: Whole) -> Array:
+    """The direction n, with a root mean square of at most 1 (about, of matrices)."""
+    if x.polar is not None:
+        return jnp.minimum(1, whole.size) * x.polar
+    return x.nominal / _root(theta, step, x) / jnp.maximum(1, whole.size)

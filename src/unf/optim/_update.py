@@ -1,0 +1,321 @@
+"""The steps of all tensors: small ones together, large ones slab by slab.
+
+The features of an entry are many times larger than its weight. Those of small tensors are computed
+at once, which is faster. Of a large tensor, only the features of a slab exist at any time: one pass
+reads weights, gradients and momenta, writes new momenta, and does with the features what f's last
+layer needs.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import log, prod
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, PyTree
+
+from ..nn import Pointwise
+from ..nn._linear import UNFLinear
+from ..nn._slabs import Part, Slabs, apply_to_parts, gather, make_slabs, take_diagonal
+from ._entries import Entries, Whole, accumulate, describe, features, step_of
+from ._polar import matrix_axes, polar_factors
+from ._theta import LARGE, Theta
+
+SLAB = {"cpu": 2**13}
+"""About how many entries a slab has on each backend: few on CPUs, so that it stays in caches."""
+_SLAB = 2**18
+_NEAR = log(8)
+
+Update = tuple[list[Array], list[Entries]]
+
+
+def update_tensors(
+    theta: Theta,
+    step: Int[Array, ""],
+    tensors: Sequence[Entries],
+    units: Sequence[Any],
+    sharded: Sequence[int | None],
+) -> Update:
+    """The step of each tensor without the factor −αₜ, and its next momenta and squares.
+
+    Args:
+        theta: the coefficients.
+        step: the number of updates before this one.
+        tensors: weights, gradients, and the momenta and squares so far.
+        units: for adaptive steps, the units of weights; else None for each.
+        sharded: for each tensor, the axis along which it is sharded; slabs are cut along others.
+    """
+    head = theta.head
+    tensors = _with_polar_factors(theta, tensors)
+    large = frozenset(i for i, x in enumerate(tensors) if x.weights.size >= LARGE)
+    if head is None or not large:
+        return _update_whole(theta, step, tensors, units)
+    if isinstance(head, eqx.nn.Linear):
+        return _update_pointwise(theta, step, tensors, units, sharded, large)
+    assert isinstance(head, UNFLinear)
+    slabs = make_slabs(head.plan, large)
+    return _update_equivariant(theta, step, tensors, units, sharded, slabs)
+
+
+def _update_whole(
+    theta: Theta, step: Int[Array, ""], tensors: Sequence[Entries], units: Sequence[Any]
+) -> Update:
+    """With the features of all tensors at once."""
+    tensors, wholes = _describe(theta, step, tensors, units)
+    outputs: list[Any] = [None] * len(tensors)
+    if theta.head is not None:
+        hidden = _hidden_together(theta, step, tensors, wholes)
+        head = _cast(theta.head, hidden[0].dtype)
+        if isinstance(head, eqx.nn.Linear):
+            outputs = _split_like(Pointwise(head)(_flat(hidden)), hidden)
+        else:
+            assert theta.space is not None and isinstance(head, UNFLinear)
+            outputs = jax.tree.leaves(head(theta.space.unflatten(hidden)))
+        outputs = [y.reshape(x.weights.shape) for x, y in zip(tensors, outputs, strict=True)]
+    return _steps(theta, step, tensors, wholes, outputs), tensors
+
+
+def _update_pointwise(
+    theta: Theta,
+    step: Int[Array, ""],
+    tensors: Sequence[Entries],
+    units: Sequence[Any],
+    sharded: Sequence[int | None],
+    large: frozenset[int],
+) -> Update:
+    """With a pointwise head: a slab has all that its steps need."""
+    small = [i for i in range(len(tensors)) if i not in large]
+    steps, new = dict[int, Array](), dict[int, Entries]()
+    if small:
+        found = _update_whole(theta, step, [tensors[i] for i in small], [units[i] for i in small])
+        steps, new = (dict(zip(small, each, strict=True)) for each in found)
+
+    def at_entries(whole: Whole, x: Entries) -> tuple[Entries, list[Array]]:
+        x = accumulate(theta, x)
+        hidden = theta.hidden(features(theta, step, x, whole), step)
+        output = Pointwise(_cast(theta.head, hidden.dtype))(hidden)[..., 0]
+        return x, [step_of(theta, step, x, whole, output)]
+
+    for i in sorted(large):
+        cut = _cut(_axes_of(tensors[i], sharded[i]), tensors[i].weights.shape)
+        _, (whole,) = _describe(theta, step, [tensors[i]], [units[i]])
+        new[i], (steps[i],) = _in_slabs(partial(at_entries, whole), tensors[i], cut, [cut.axis])
+    return [steps[i] for i in range(len(tensors))], [new[i] for i in range(len(tensors))]
+
+
+def _update_equivariant(
+    theta: Theta,
+    step: Int[Array, ""],
+    tensors: Sequence[Entries],
+    units: Sequence[Any],
+    sharded: Sequence[int | None],
+    slabs: Slabs,
+) -> Update:
+    """With an equivariant head: slabs are gathered for it, and steps follow in a second pass."""
+    space, head, new = slabs.plan.in_space, theta.head, dict[int, Entries]()
+    assert isinstance(head, UNFLinear)
+    wholes, gathered, diagonals = dict[int, Whole](), dict[Part, Array](), {}
+
+    def at_entries(leaf: int, whole: Whole, x: Entries) -> tuple[Entries, list[Array]]:
+        x = accumulate(theta, x)
+        hidden = theta.hidden(features(theta, step, x, whole), step)
+        return x, gather(slabs, head.coefficients, leaf, hidden)
+
+    for i in slabs.leaves:
+        _, (wholes[i],) = _describe(theta, step, [tensors[i]], [units[i]])
+        axes = [pair for pair in slabs.cuts(i) if pair[0] != sharded[i]]
+        cut, parts = _cut(axes, tensors[i].weights.shape), slabs.parts[i]
+        places = [slabs.axis(i, part, cut.axis) if cut.is_cut else None for part in parts]
+        before = {n: gathered[part] for n, part in enumerate(parts) if part in gathered}
+        body = partial(at_entries, i, wholes[i])
+        new[i], arrays = _in_slabs(body, tensors[i], cut, places, before)
+        gathered |= dict(zip(parts, arrays, strict=True))
+        for block, diagonal in slabs.diagonals(i):
+            x = _on_diagonal(partial(take_diagonal, slabs, block, diagonal), new[i])
+            hidden = theta.hidden(features(theta, step, x, wholes[i]), step)
+            diagonals[block, diagonal] = hidden
+    others = [i for i in range(len(tensors)) if i not in new]
+    hidden = []
+    if others:
+        chosen = [tensors[i] for i in others], [units[i] for i in others]
+        small, small_wholes = _describe(theta, step, *chosen)
+        hidden = _hidden_together(theta, step, small, small_wholes)
+        new |= dict(zip(others, small, strict=True))
+        wholes |= dict(zip(others, small_wholes, strict=True))
+    small_hidden = dict(zip(others, hidden, strict=True))
+    found = gathered, diagonals, small_hidden
+    outputs = apply_to_parts(slabs, head.coefficients, head.bias, *found)
+    tensors, each = ([found[i] for i in range(len(tensors))] for found in (new, wholes))
+    return _steps(theta, step, tensors, each, [y[..., 0] for y in outputs]), tensors
+
+
+def _with_polar_factors(theta: Theta, tensors: Sequence[Entries]) -> list[Entries]:
+    """The tensors, with the polar factors of the next momenta of matrices for adaptive steps."""
+    tensors = list(tensors)
+    if not theta.form.is_adaptive or theta.space is None:
+        return tensors
+    axes = [matrix_axes(roles) for roles in theta.space.roles.values()]
+    known = [i for i, each in enumerate(axes) if each is not None]
+    nominal = [accumulate(theta, Entries(*tensors[i][:3])).nominal for i in known]
+    for i, factor in zip(known, polar_factors(nominal, [axes[i] for i in known]), strict=True):
+        tensors[i] = tensors[i]._replace(polar=factor)
+    return tensors
+
+
+def _describe(
+    theta: Theta, step: Int[Array, ""], tensors: Sequence[Entries], units: Sequence[Any]
+) -> tuple[list[Entries], list[Whole]]:
+    """Each tensor after this update's gradient, and what every entry knows of it."""
+    new = [accumulate(theta, x) for x in tensors]
+    return new, [describe(theta, step, x, unit) for x, unit in zip(new, units, strict=True)]
+
+
+def _hidden_together(
+    theta: Theta, step: Int[Array, ""], tensors: Sequence[Entries], wholes: Sequence[Whole]
+) -> list[Array]:
+    """What the trunk computes at the entries of several tensors, as one product per layer."""
+    pairs = zip(tensors, wholes, strict=True)
+    found = [features(theta, step, x, whole) for x, whole in pairs]
+    return _split_like(theta.hidden(_flat(found), step), found)
+
+
+def _flat(arrays: Sequence[Array]) -> Array:
+    """Entries of several tensors, one after another, with their channels."""
+    dtype = jnp.result_type(*arrays)
+    return jnp.concatenate([x.reshape(-1, x.shape[-1]).astype(dtype) for x in arrays])
+
+
+def _split_like(flat: Array, arrays: Sequence[Array]) -> list[Array]:
+    shapes = [x.shape[:-1] for x in arrays]
+    parts = jnp.split(flat, np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1])
+    return [part.reshape(*shape, -1) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def _steps(theta: Theta, step: Int[Array, ""], tensors: Any, wholes: Any, outputs: Any) -> list:
+    each = zip(tensors, wholes, outputs, strict=True)
+    return [step_of(theta, step, x, whole, output) for x, whole, output in each]
+
+
+def _cast(module: Any, dtype: Any) -> Any:
+    return jax.tree.map(lambda p: p.astype(dtype) if eqx.is_array(p) else p, module)
+
+
+def _on_diagonal(take: Callable[[Array], Array], x: Entries) -> Entries:
+    taken = {
+        name: take(value) if name == "momenta" else take(value[..., None])[..., 0]
+        for name, value in x._asdict().items()
+        if value is not None
+    }
+    return x._replace(**taken)
+
+
+# --- slabs ---------------------------------------------------------------------------------
+
+
+class _Cut(NamedTuple):
+    """How a tensor is cut into slabs: `length` indices at a time of the first factor of an axis."""
+
+    axis: int
+    size: int
+    length: int
+
+    @property
+    def is_cut(self) -> bool:
+        return self.length < self.size
+
+
+def _axes_of(x: Entries, sharded: int | None) -> list[tuple[int, int]]:
+    return [(i, n) for i, n in enumerate(x.weights.shape) if i != sharded]
+
+
+def _cut(axes: Sequence[tuple[int, int]], shape: tuple[int, ...]) -> _Cut:
+    """Slabs of about the wanted size, all alike if possible, along the largest axis if possible."""
+    wanted = SLAB.get(jax.default_backend(), _SLAB)
+    found = []
+    for axis, size in axes:
+        length = max(1.0, min(size, wanted * size / prod(shape)))
+        divisors = [n for n in range(1, size + 1) if size % n == 0]
+        near = min(divisors, key=lambda n: abs(log(n / length)))
+        is_near = _NEAR > abs(log(near / length))
+        found.append((is_near, size, -axis, near if is_near else int(length)))
+    _, size, axis, length = max(found, default=(True, 1, 0, 1))
+    return _Cut(-axis, size, length)
+
+
+def _in_slabs(
+    body: Callable[[Entries], tuple[Entries, list[Array]]],
+    x: Entries,
+    cut: _Cut,
+    places: Sequence[int | None],
+    initial: Mapping[int, Array] = MappingProxyType({}),
+) -> tuple[Entries, list[Array]]:
+    """Apply `body` to each slab of a tensor, which gives new entries and other arrays.
+
+    New momenta and squares replace the old ones in place. Other arrays follow each other along the
+    axes `places`; or, where these are None, their mean over all slabs is found. They are added to
+    `initial`, where it has an array.
+    """
+    if not cut.is_cut:
+        new, arrays = body(x)
+        return new, [a + initial[i] if i in initial else a for i, a in enumerate(arrays)]
+    unit = x.weights.shape[cut.axis] // cut.size
+    read = {name: x._asdict()[name] for name in ("weights", "gradient", "polar")}
+    kept = {name: x._asdict()[name] for name in ("nominal", "momenta", "squares")}
+    added = [i for i in initial if places[i] is not None]
+
+    def at(start: Any, length: int, tree: PyTree) -> PyTree:
+        take = partial(jax.lax.dynamic_slice_in_dim, start_index=start * unit, axis=cut.axis)
+        return jax.tree.map(lambda array: take(array, slice_size=length * unit), tree)
+
+    def old(start: Any, length: int, kept: PyTree, found: list[Array]) -> PyTree:
+        """What a slab reads of arrays that are replaced."""
+        sums = []
+        for i in added:
+            per = found[i].shape[places[i]] // cut.size
+            take = jax.lax.dynamic_slice_in_dim
+            sums.append(take(found[i], start * per, length * per, places[i]))
+        return at(start, length, kept), sums
+
+    def one(start: Any, length: int, before: PyTree, kept: PyTree, found: list[Array]) -> Any:
+        slab, sums = before
+        new, arrays = body(Entries(**at(start, length, read), **slab))
+        put = jax.lax.dynamic_update_slice_in_dim
+        kept = {
+            name: None if old is None else put(old, new._asdict()[name], start * unit, cut.axis)
+            for name, old in kept.items()
+        }
+        for i, before in zip(added, sums, strict=True):
+            arrays[i] = arrays[i] + before
+        for i, (array, place) in enumerate(zip(arrays, places, strict=True)):
+            if place is None:
+                found[i] = found[i] + array * (length / cut.size)
+            else:
+                found[i] = put(found[i], array, start * (array.shape[place] // length), place)
+        return kept, found
+
+    first = {**at(0, cut.length, read), **at(0, cut.length, kept)}
+    found = []
+    for i, array in enumerate(jax.eval_shape(lambda: body(Entries(**first)))[1]):
+        shape, place = list(array.shape), places[i]
+        if place is not None:
+            shape[place] = shape[place] // cut.length * cut.size
+        found.append(initial[i] if i in initial else jnp.zeros(shape, array.dtype))
+    count, rest = divmod(cut.size, cut.length)
+
+    def each(i: Array, carry: Any) -> Any:
+        carry = one(i * cut.length, cut.length, *carry)
+        return old((i + 1) * cut.length, cut.length, *carry), *carry
+
+    # The loop carries what it reads of arrays that it replaces. So nothing else reads them, and
+    # the compiler need not copy them.
+    carry = (old(0, cut.length, kept, found), kept, found)
+    _, *carry = jax.lax.fori_loop(0, count, each, carry)
+    if rest:
+        start = count * cut.length
+        carry = one(start, rest, old(start, rest, *carry), *carry)
+    kept, found = carry
+    return x._replace(**kept), found
