@@ -116,6 +116,16 @@ class Slabs:
         atom = next(i for i, atom in enumerate(space.atoms) if atom.axis == leaf_axis)
         return self.own_stack(block).orders[0].index(space.permuted.index(atom))
 
+    def parts_of(self, block: int) -> list[Part]:
+        """The parts that one block adds to."""
+        leaf, stack = self.plan.in_space.blocks[block].leaf, self.stack_of[block]
+        return [p for p in self.parts[leaf] if p.stack == stack and p.block in (None, block)]
+
+    def large_axes(self, block: int) -> list[int]:
+        """The positions of the two largest permuted axes of a block, in its own order."""
+        own = self.own_stack(block)
+        return sorted(own.orders[0][label] for label in _largest(own.labels))
+
     def own_stack(self, block: int) -> Stack:
         """The stack of one block alone, whose arrays have their axes in the block's order."""
         stack = self.plan.in_stacks[self.stack_of[block]]
@@ -146,7 +156,9 @@ def make_slabs(plan: Plan, large: frozenset[int]) -> Slabs:
     blocks, stacks, leaves = plan.in_space.blocks, set(), set(large)
     while True:
         reached = {
-            i for i, s in enumerate(plan.in_stacks) if any(blocks[b].leaf in leaves for b in s.blocks)
+            i
+            for i, s in enumerate(plan.in_stacks)
+            if any(blocks[b].leaf in leaves for b in s.blocks)
         }
         if reached == stacks:
             return Slabs(plan, tuple(sorted(leaves)), tuple(sorted(stacks)))
@@ -167,9 +179,8 @@ def gather(
     folded = {i: space.blocks[i].fold(x) for i, x in zip(places, arrays, strict=True)}
     found: dict[Part, Array] = {}
     for block, x in folded.items():
-        index = slabs.stack_of[block]
-        stack, own = slabs.plan.in_stacks[index], slabs.own_stack(block)
-        parts = [p for p in slabs.parts[leaf] if p.stack == index and p.block in (None, block)]
+        stack, own = slabs.plan.in_stacks[slabs.stack_of[block]], slabs.own_stack(block)
+        parts = slabs.parts_of(block)
         reduced = reduce_stack(own, {part.view for part in parts}, x)
         for part in parts:
             array = reduced[part.view]
@@ -178,6 +189,44 @@ def gather(
                 array = _turn(array, own, stack, part.view)
             found[part] = found[part] + array if part in found else array
     return [found[part] for part in slabs.parts[leaf]]
+
+
+def columns_of(
+    slabs: Slabs, coefficients: Mapping[str, Float[Array, "rows columns"]], block: int
+) -> list[Float[Array, "channels columns"]]:
+    """The coefficients that multiply a block's features in each of its large views."""
+    parts = [part for part in slabs.parts_of(block) if part.block is None]
+    return [_rows(slabs, coefficients, part, block) for part in parts]
+
+
+def parts_from(
+    slabs: Slabs, block: int, mixed: Array, means: Mapping[int, Array], sizes: Sequence[int]
+) -> dict[Part, Array]:
+    """The parts of a block, from what was computed with its features elsewhere.
+
+    Args:
+        slabs: which tensors are read slab by slab.
+        block: the block.
+        mixed: its features times all of `columns_of` it, side by side, at every entry.
+        means: means of its features over either of its two largest axes, by position.
+        sizes: how many columns each of the large views has.
+    """
+    own, found = slabs.own_stack(block), {}
+    stack, start = slabs.plan.in_stacks[slabs.stack_of[block]], 0
+    remaining = iter(sizes)
+    for part in slabs.parts_of(block):
+        if part.block is None:
+            stop = start + next(remaining)
+            x, axes = mixed[..., start:stop], own.axes(whole_view(own))
+            start = stop
+        else:
+            label = next(i for i in _largest(own.labels) if _without(own, i) == part.view)
+            x = means[own.orders[0][label]]
+            axes = [group for group in own.axes(whole_view(own)) if group != (label,)]
+        dropped = tuple(i for i, group in enumerate(axes) if group not in part.view.kept)
+        x = jnp.mean(x, axis=dropped) if dropped else x
+        found[part] = _turn(x, own, stack, part.view) if part.block is None else x
+    return found
 
 
 def take_diagonal(slabs: Slabs, block: int, diagonal: View, leaf: Array) -> Array:

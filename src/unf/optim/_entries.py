@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ._theta import DECAYS, TINY, Form, Theta, gain, root_mean_square, size_factor
+from ._theta import DECAYS, TINY, Form, Theta, gain, size_factor
 
-_LARGEST_FEATURE = 3.0
+LARGEST_FEATURE = 3.0
 
 
 class Entries(NamedTuple):
@@ -71,21 +71,28 @@ def accumulate(theta: Theta, x: Entries) -> Entries:
 
 def describe(theta: Theta, step: Int[Array, ""], x: Entries, unit: Any) -> Whole:
     """What every entry knows, from all entries after `accumulate`."""
-    form, shape = theta.form, jnp.shape(x.weights)
-    if not form.is_adaptive:
-        scales = None
-        if x.momenta is not None and form.normalize != "none":
-            squares = [
-                jnp.mean(jnp.square(_clipped(form, channel)), axis=tuple(range(len(shape))))
-                for channel in (x.weights.astype(x.nominal.dtype), x.gradient, x.momenta)
-            ]
-            squares = jnp.concatenate([jnp.atleast_1d(square) for square in squares])
-            scales = jnp.sqrt(squares + TINY)  # all zeros stay zeros
-        return Whole(scales, None, None, None, None, len(shape) > 1)
-    root = _root(theta, step, x)
-    size = root_mean_square(x.nominal / root)
+    if theta.form.is_adaptive:
+        root = _root(theta, step, x)
+        channels = [root, x.nominal / root]
+    elif x.momenta is not None and theta.form.normalize != "none":
+        channels = [x.weights.astype(x.nominal.dtype), x.gradient, x.momenta]
+    else:
+        return whole_from_squares(theta, None, x, unit)
+    axes = tuple(range(x.weights.ndim))
+    clipped = [_clipped(theta.form, channel) for channel in channels]
+    squares = [jnp.atleast_1d(jnp.mean(jnp.square(each), axis=axes)) for each in clipped]
+    return whole_from_squares(theta, jnp.concatenate(squares), x, unit)
+
+
+def whole_from_squares(theta: Theta, squares: Any, x: Entries, unit: Any) -> Whole:
+    """What every entry knows, from mean squares: of √v and m/√v, or of w, g and each mᵢ."""
+    is_matrix = x.weights.ndim > 1
+    roots = None if squares is None else jnp.sqrt(squares + TINY)  # with a derivative at zero
+    if roots is None or not theta.form.is_adaptive:
+        scales = None if roots is None else roots[: theta.form.channels]  # all zeros stay zeros
+        return Whole(scales, None, None, None, None, is_matrix)
     length = unit if x.polar is not None else unit * size_factor(x.weights)
-    return Whole(None, root_mean_square(root), size, unit, length, len(shape) > 1)
+    return Whole(None, roots[0], roots[1], unit, length, is_matrix)
 
 
 def features(
@@ -108,16 +115,20 @@ def features(
     moving = jnp.concatenate(rows[1:], axis=-1) * factors
     direction = _direction(theta, step, x, whole)[..., None]
     found = [rows[0] / whole.unit, direction, moving, relative, is_matrix]
-    return jnp.clip(jnp.concatenate(found, axis=-1), -_LARGEST_FEATURE, _LARGEST_FEATURE)
+    return jnp.clip(jnp.concatenate(found, axis=-1), -LARGEST_FEATURE, LARGEST_FEATURE)
 
 
-def step_of(theta: Theta, step: Int[Array, ""], x: Entries, whole: Whole, output: Any) -> Array:
-    """The step without the factor −αₜ: m + βf, or u eˢ n; `output` is f, s, or None."""
-    if not theta.form.is_adaptive:
-        m = x.nominal
-        return m if output is None else m + theta.beta.astype(m.dtype) * output
-    n = whole.length * _direction(theta, step, x, whole)
-    return n if output is None else gain(output) * n
+def step_of(
+    theta: Theta, step: Int[Array, ""], x: Entries, whole: Whole, output: Any, factor: Array
+) -> Array:
+    """The step m + βf, or u eˢ n, times a factor; `output` is f, s, or None."""
+    m = x.nominal
+    if theta.form.is_adaptive:
+        n = whole.length * _direction(theta, step, x, whole)
+        found = n if output is None else gain(output) * n
+    else:
+        found = m if output is None else m + theta.beta.astype(m.dtype) * output
+    return factor.astype(m.dtype) * found
 
 
 def _for_channels(vector: Array, x: Array) -> Array:
@@ -126,7 +137,8 @@ def _for_channels(vector: Array, x: Array) -> Array:
 
 
 def _clipped(form: Form, channels: Array) -> Array:
-    return jnp.clip(channels, -1, 1) if form.normalize == "clip-rms" else channels
+    clips = form.normalize == "clip-rms" and not form.is_adaptive
+    return jnp.clip(channels, -1, 1) if clips else channels
 
 
 def _root(theta: Theta, step: Int[Array, ""], x: Entries) -> Array:

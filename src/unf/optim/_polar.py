@@ -10,11 +10,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..spec._roles import LeafRoles
-from ._theta import LARGE, TINY
+from ._theta import TINY
 
 MatrixAxes = tuple[list[int], list[int], list[int]]
 """The axes of a tensor that enumerate matrices, and those of their rows and columns."""
 _ITERATIONS = 5
+_LARGE = 2**18
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 
@@ -48,7 +49,7 @@ def polar_factors(tensors: Sequence[Array], axes: Sequence[MatrixAxes]) -> list[
     found: list[Any] = [None] * len(flat)
     groups: dict[Any, list[int]] = {}
     for i, x in enumerate(flat):
-        groups.setdefault((x.shape[1:], i if x.size >= LARGE else None), []).append(i)
+        groups.setdefault((x.shape[1:], i if x.size >= _LARGE else None), []).append(i)
     for (shape, _), places in groups.items():
         joined = _orthogonalize(jnp.concatenate([flat[i] for i in places]))
         ends = np.cumsum([len(flat[i]) for i in places])[:-1]
@@ -83,4 +84,4 @@ def _orthogonalize(x: Float[Array, "each rows columns"]) -> Float[Array, "each r
 
     x = x / jnp.sqrt(jnp.sum(jnp.square(x), axis=(1, 2), keepdims=True) + TINY)
     # A loop holds one iterate at a time; small ones are faster without.
-    return jax.lax.fori_loop(0, _ITERATIONS, iterate, x, unroll=x.size < LARGE)
+    return jax.lax.fori_loop(0, _ITERATIONS, iterate, x, unroll=x.size < _LARGE)

@@ -26,8 +26,6 @@ TIME_SCALES = tuple(float(f"{digit}e{power}") for power in range(6) for digit in
 """1, 3, 10, …, 100000."""
 KINDS = ("sgdm", "deepset", "nfn", "unf", "tied")
 """Kinds of f: none, a pointwise MLP, and MLPs with an equivariant last layer."""
-LARGE = 2**17
-"""Tensors with at least so many entries are updated one by one, slab by slab."""
 TINY = 1e-20
 _LEAST_UNIT = 0.05
 _DECAY_OF_SQUARES = 0.999

@@ -111,19 +111,15 @@ def learned_optimizer(
         trees = (gradients, state.nominal, state.momenta, state.squares, state.units)
         *flat, units = [nothing if t is None else treedef.flatten_up_to(t) for t in trees]
         tensors = [Entries(*each) for each in zip(leaves, *flat, strict=True)]
-        steps, new = update_tensors(theta, state.step, tensors, units, nothing)
         factor = -theta.learning_rate(state.step) * scale
-
-        def applied(step: Array, weights: Array) -> Array:
-            return (factor.astype(step.dtype) * step).astype(weights.dtype)
-
-        steps = treedef.unflatten([applied(*pair) for pair in zip(steps, leaves, strict=True)])
+        steps, new = update_tensors(theta, state.step, tensors, units, factor, nothing)
+        steps = [x.astype(w.dtype) for x, w in zip(steps, leaves, strict=True)]
         kept = {
             name: treedef.unflatten([x._asdict()[name] for x in new])
             for name in ("nominal", "momenta", "squares")
             if getattr(state, name) is not None
         }
-        return steps, state._replace(step=state.step + 1, **kept)
+        return treedef.unflatten(steps), state._replace(step=state.step + 1, **kept)
 
     return optax.GradientTransformationExtraArgs(init, update)
 

@@ -20,11 +20,23 @@ from jaxtyping import Array, Int, PyTree
 
 from ..nn import Pointwise
 from ..nn._linear import UNFLinear
-from ..nn._slabs import Part, Slabs, apply_to_parts, gather, make_slabs, take_diagonal
+from ..nn._slabs import (
+    Part,
+    Slabs,
+    apply_to_parts,
+    columns_of,
+    gather,
+    make_slabs,
+    parts_from,
+    take_diagonal,
+)
+from . import _kernel as kernel
 from ._entries import Entries, Whole, accumulate, describe, features, step_of
 from ._polar import matrix_axes, polar_factors
-from ._theta import LARGE, Theta
+from ._theta import Theta
 
+TOGETHER = 2**20
+"""The smallest tensors are updated together, with at most so many entries."""
 SLAB = {"cpu": 2**13}
 """About how many entries a slab has on each backend: few on CPUs, so that it stays in caches."""
 _SLAB = 2**18
@@ -38,37 +50,86 @@ def update_tensors(
     step: Int[Array, ""],
     tensors: Sequence[Entries],
     units: Sequence[Any],
+    factor: Array,
     sharded: Sequence[int | None],
 ) -> Update:
-    """The step of each tensor without the factor −αₜ, and its next momenta and squares.
+    """The step of each tensor times a factor, and its next momenta and squares.
 
     Args:
         theta: the coefficients.
         step: the number of updates before this one.
         tensors: weights, gradients, and the momenta and squares so far.
         units: for adaptive steps, the units of weights; else None for each.
+        factor: −αₜ, or that times something else.
         sharded: for each tensor, the axis along which it is sharded; slabs are cut along others.
     """
+    args = theta, step, list(tensors), list(units), factor
+    alone = all(axis is None for axis in sharded)
+    if alone and kernel.is_available() and kernel.supports(theta, tensors):
+        return _with_kernels(*args)
+    return _update(*args, sharded=sharded, kernels=False)
+
+
+@jax.custom_jvp
+def _with_kernels(
+    theta: Theta, step: Int[Array, ""], tensors: list[Entries], units: list, factor: Array
+) -> Update:
+    nowhere = [None] * len(tensors)
+    return _update(theta, step, tensors, units, factor, sharded=nowhere, kernels=True)
+
+
+@_with_kernels.defjvp
+def _without_kernels(primals: tuple, tangents: tuple) -> tuple[Update, Update]:
+    """Kernels have no derivatives, so what is differentiated does not use them."""
+    nowhere = [None] * len(primals[2])
+    return jax.jvp(partial(_update, sharded=nowhere, kernels=False), primals, tangents)
+
+
+def _update(
+    theta: Theta,
+    step: Int[Array, ""],
+    tensors: list[Entries],
+    units: list,
+    factor: Array,
+    *,
+    sharded: Sequence[int | None],
+    kernels: bool,
+) -> Update:
     head = theta.head
     tensors = _with_polar_factors(theta, tensors)
-    large = frozenset(i for i, x in enumerate(tensors) if x.weights.size >= LARGE)
+    large = _large([x.weights.size for x in tensors])
+    context = _Context(theta, step, factor, sharded, kernels)
     if head is None or not large:
-        return _update_whole(theta, step, tensors, units)
+        return _update_whole(context, tensors, units)
     if isinstance(head, eqx.nn.Linear):
-        return _update_pointwise(theta, step, tensors, units, sharded, large)
+        return _update_pointwise(context, tensors, units, large)
     assert isinstance(head, UNFLinear)
-    slabs = make_slabs(head.plan, large)
-    return _update_equivariant(theta, step, tensors, units, sharded, slabs)
+    return _update_equivariant(context, tensors, units, make_slabs(head.plan, large))
 
 
-def _update_whole(
-    theta: Theta, step: Int[Array, ""], tensors: Sequence[Entries], units: Sequence[Any]
-) -> Update:
+class _Context(NamedTuple):
+    """What all tensors have in common: see `update_tensors`."""
+
+    theta: Theta
+    step: Int[Array, ""]
+    factor: Array
+    sharded: Sequence[int | None]
+    kernels: bool
+
+
+def _large(sizes: Sequence[int]) -> frozenset[int]:
+    """All tensors but the smallest ones."""
+    order = np.argsort(sizes, kind="stable")
+    return frozenset(order[np.cumsum(np.array(sizes)[order]) > TOGETHER].tolist())
+
+
+def _update_whole(context: _Context, tensors: Sequence[Entries], units: Sequence[Any]) -> Update:
     """With the features of all tensors at once."""
-    tensors, wholes = _describe(theta, step, tensors, units)
+    theta = context.theta
+    tensors, wholes = _describe(context, tensors, units)
     outputs: list[Any] = [None] * len(tensors)
     if theta.head is not None:
-        hidden = _hidden_together(theta, step, tensors, wholes)
+        hidden = _hidden_together(context, tensors, wholes)
         head = _cast(theta.head, hidden[0].dtype)
         if isinstance(head, eqx.nn.Linear):
             outputs = _split_like(Pointwise(head)(_flat(hidden)), hidden)
@@ -76,49 +137,45 @@ def _update_whole(
             assert theta.space is not None and isinstance(head, UNFLinear)
             outputs = jax.tree.leaves(head(theta.space.unflatten(hidden)))
         outputs = [y.reshape(x.weights.shape) for x, y in zip(tensors, outputs, strict=True)]
-    return _steps(theta, step, tensors, wholes, outputs), tensors
+    return _steps(context, tensors, wholes, outputs), tensors
 
 
 def _update_pointwise(
-    theta: Theta,
-    step: Int[Array, ""],
-    tensors: Sequence[Entries],
-    units: Sequence[Any],
-    sharded: Sequence[int | None],
-    large: frozenset[int],
+    context: _Context, tensors: Sequence[Entries], units: Sequence[Any], large: frozenset[int]
 ) -> Update:
     """With a pointwise head: a slab has all that its steps need."""
+    theta, step, factor, sharded, kernels = context
     small = [i for i in range(len(tensors)) if i not in large]
     steps, new = dict[int, Array](), dict[int, Entries]()
     if small:
-        found = _update_whole(theta, step, [tensors[i] for i in small], [units[i] for i in small])
-        steps, new = (dict(zip(small, each, strict=True)) for each in found)
+        chosen = [tensors[i] for i in small], [units[i] for i in small]
+        steps, new = (dict(zip(small, x, strict=True)) for x in _update_whole(context, *chosen))
 
     def at_entries(whole: Whole, x: Entries) -> tuple[Entries, list[Array]]:
         x = accumulate(theta, x)
         hidden = theta.hidden(features(theta, step, x, whole), step)
         output = Pointwise(_cast(theta.head, hidden.dtype))(hidden)[..., 0]
-        return x, [step_of(theta, step, x, whole, output)]
+        return x, [step_of(theta, step, x, whole, output, factor)]
 
     for i in sorted(large):
-        cut = _cut(_axes_of(tensors[i], sharded[i]), tensors[i].weights.shape)
-        _, (whole,) = _describe(theta, step, [tensors[i]], [units[i]])
-        new[i], (steps[i],) = _in_slabs(partial(at_entries, whole), tensors[i], cut, [cut.axis])
+        whole = _describe_one(context, tensors[i], units[i])
+        if kernels:
+            new[i], steps[i] = kernel.steps(theta, step, tensors[i], whole, factor)
+        else:
+            cut = _cut(_axes_of(tensors[i], sharded[i]), tensors[i].weights.shape)
+            body = partial(at_entries, whole)
+            new[i], (steps[i],) = _in_slabs(body, tensors[i], cut, [cut.axis])
     return [steps[i] for i in range(len(tensors))], [new[i] for i in range(len(tensors))]
 
 
 def _update_equivariant(
-    theta: Theta,
-    step: Int[Array, ""],
-    tensors: Sequence[Entries],
-    units: Sequence[Any],
-    sharded: Sequence[int | None],
-    slabs: Slabs,
+    context: _Context, tensors: Sequence[Entries], units: Sequence[Any], slabs: Slabs
 ) -> Update:
     """With an equivariant head: slabs are gathered for it, and steps follow in a second pass."""
-    space, head, new = slabs.plan.in_space, theta.head, dict[int, Entries]()
+    theta, step, _, sharded, kernels = context
+    head, new, wholes = theta.head, dict[int, Entries](), dict[int, Whole]()
     assert isinstance(head, UNFLinear)
-    wholes, gathered, diagonals = dict[int, Whole](), dict[Part, Array](), {}
+    gathered, diagonals = dict[Part, Array](), {}
 
     def at_entries(leaf: int, whole: Whole, x: Entries) -> tuple[Entries, list[Array]]:
         x = accumulate(theta, x)
@@ -126,31 +183,51 @@ def _update_equivariant(
         return x, gather(slabs, head.coefficients, leaf, hidden)
 
     for i in slabs.leaves:
-        _, (wholes[i],) = _describe(theta, step, [tensors[i]], [units[i]])
-        axes = [pair for pair in slabs.cuts(i) if pair[0] != sharded[i]]
-        cut, parts = _cut(axes, tensors[i].weights.shape), slabs.parts[i]
-        places = [slabs.axis(i, part, cut.axis) if cut.is_cut else None for part in parts]
-        before = {n: gathered[part] for n, part in enumerate(parts) if part in gathered}
-        body = partial(at_entries, i, wholes[i])
-        new[i], arrays = _in_slabs(body, tensors[i], cut, places, before)
-        gathered |= dict(zip(parts, arrays, strict=True))
+        wholes[i] = _describe_one(context, tensors[i], units[i])
+        windows = _windows(slabs, i) if kernels else None
+        if windows is None:
+            axes = [pair for pair in slabs.cuts(i) if pair[0] != sharded[i]]
+            cut, parts = _cut(axes, tensors[i].weights.shape), slabs.parts[i]
+            places = [slabs.axis(i, part, cut.axis) if cut.is_cut else None for part in parts]
+            before = {n: gathered[part] for n, part in enumerate(parts) if part in gathered}
+            body = partial(at_entries, i, wholes[i])
+            new[i], arrays = _in_slabs(body, tensors[i], cut, places, before)
+            gathered |= dict(zip(parts, arrays, strict=True))
+        else:
+            new[i], found = _gather_blocks(context, slabs, tensors[i], wholes[i], windows)
+            for part, array in found:
+                gathered[part] = gathered[part] + array if part in gathered else array
         for block, diagonal in slabs.diagonals(i):
             x = _on_diagonal(partial(take_diagonal, slabs, block, diagonal), new[i])
             hidden = theta.hidden(features(theta, step, x, wholes[i]), step)
             diagonals[block, diagonal] = hidden
-    others = [i for i in range(len(tensors)) if i not in new]
-    hidden = []
+    others, others_hidden = [i for i in range(len(tensors)) if i not in new], []
     if others:
         chosen = [tensors[i] for i in others], [units[i] for i in others]
-        small, small_wholes = _describe(theta, step, *chosen)
-        hidden = _hidden_together(theta, step, small, small_wholes)
+        small, small_wholes = _describe(context, *chosen)
+        others_hidden = _hidden_together(context, small, small_wholes)
         new |= dict(zip(others, small, strict=True))
         wholes |= dict(zip(others, small_wholes, strict=True))
-    small_hidden = dict(zip(others, hidden, strict=True))
-    found = gathered, diagonals, small_hidden
+    found = gathered, diagonals, dict(zip(others, others_hidden, strict=True))
     outputs = apply_to_parts(slabs, head.coefficients, head.bias, *found)
     tensors, each = ([found[i] for i in range(len(tensors))] for found in (new, wholes))
-    return _steps(theta, step, tensors, each, [y[..., 0] for y in outputs]), tensors
+    return _steps(context, tensors, each, [y[..., 0] for y in outputs]), tensors
+
+
+def _gather_blocks(
+    context: _Context, slabs: Slabs, x: Entries, whole: Whole, windows: Mapping[int, kernel.Window]
+) -> tuple[Entries, list[tuple[Part, Array]]]:
+    """The next entries of a leaf, and what is gathered of it, block by block."""
+    found, head = [], context.theta.head
+    assert isinstance(head, UNFLinear)
+    for block, window in windows.items():
+        columns = columns_of(slabs, head.coefficients, block)
+        args = context.theta, context.step, x, whole, window, jnp.concatenate(columns, axis=1)
+        x, (mixed, *means) = kernel.gather(*args)
+        by_axis = dict(zip((window.row, window.column), means, strict=True))
+        widths = [matrix.shape[1] for matrix in columns]
+        found += parts_from(slabs, block, mixed, by_axis, widths).items()
+    return x, found
 
 
 def _with_polar_factors(theta: Theta, tensors: Sequence[Entries]) -> list[Entries]:
@@ -167,20 +244,29 @@ def _with_polar_factors(theta: Theta, tensors: Sequence[Entries]) -> list[Entrie
 
 
 def _describe(
-    theta: Theta, step: Int[Array, ""], tensors: Sequence[Entries], units: Sequence[Any]
+    context: _Context, tensors: Sequence[Entries], units: Sequence[Any]
 ) -> tuple[list[Entries], list[Whole]]:
     """Each tensor after this update's gradient, and what every entry knows of it."""
+    theta, step = context.theta, context.step
     new = [accumulate(theta, x) for x in tensors]
     return new, [describe(theta, step, x, unit) for x, unit in zip(new, units, strict=True)]
 
 
+def _describe_one(context: _Context, x: Entries, unit: Any) -> Whole:
+    if context.kernels:
+        return kernel.describe(context.theta, context.step, x, unit)
+    return _describe(context, [x], [unit])[1][0]
+
+
 def _hidden_together(
-    theta: Theta, step: Int[Array, ""], tensors: Sequence[Entries], wholes: Sequence[Whole]
+    context: _Context, tensors: Sequence[Entries], wholes: Sequence[Whole]
 ) -> list[Array]:
-    """What the trunk computes at the entries of several tensors, as one product per layer."""
+    """What the trunk computes at the entries of several tensors, at once."""
+    theta, step = context.theta, context.step
     pairs = zip(tensors, wholes, strict=True)
     found = [features(theta, step, x, whole) for x, whole in pairs]
-    return _split_like(theta.hidden(_flat(found), step), found)
+    together = kernel.hidden if context.kernels else Theta.hidden
+    return _split_like(together(theta, _flat(found), step), found)
 
 
 def _flat(arrays: Sequence[Array]) -> Array:
@@ -195,13 +281,28 @@ def _split_like(flat: Array, arrays: Sequence[Array]) -> list[Array]:
     return [part.reshape(*shape, -1) for part, shape in zip(parts, shapes, strict=True)]
 
 
-def _steps(theta: Theta, step: Int[Array, ""], tensors: Any, wholes: Any, outputs: Any) -> list:
+def _steps(context: _Context, tensors: Any, wholes: Any, outputs: Any) -> list[Array]:
+    theta, step, factor = context.theta, context.step, context.factor
     each = zip(tensors, wholes, outputs, strict=True)
-    return [step_of(theta, step, x, whole, output) for x, whole, output in each]
+    return [step_of(theta, step, x, whole, output, factor) for x, whole, output in each]
 
 
 def _cast(module: Any, dtype: Any) -> Any:
     return jax.tree.map(lambda p: p.astype(dtype) if eqx.is_array(p) else p, module)
+
+
+def _windows(slabs: Slabs, leaf: int) -> dict[int, kernel.Window] | None:
+    """The blocks of a leaf as a kernel reads them; None if it cannot."""
+    space, found = slabs.plan.in_space, {}
+    members = [b for b, block in enumerate(space.blocks) if block.leaf == leaf]
+    windows = space.layouts[leaf].windows(space.leaves[leaf].shape)
+    for b, (offset, strides) in zip(members, windows, strict=True):
+        axes, block = slabs.large_axes(b), space.blocks[b]
+        if block.fixed or len(axes) < 2:
+            return None
+        sizes = tuple(label.size for label in block.labels)
+        found[b] = kernel.Window(offset, sizes, strides, *axes)
+    return found if all(window.is_supported for window in found.values()) else None
 
 
 def _on_diagonal(take: Callable[[Array], Array], x: Entries) -> Entries:

@@ -270,6 +270,11 @@ class Layout:
         """
         return _split(self._steps, array)
 
+    def windows(self, shape: tuple[int, ...]) -> list[tuple[int, tuple[int, ...]]]:
+        """Where each block begins in the flat array, and how far its entries are apart per axis."""
+        strides = tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
+        return _windows(self._steps, 0, strides)
+
     def join(self, blocks: list[Any]) -> Any:
         """The stored array made of its blocks: the inverse of `split`."""
         return _join(self._steps, iter(blocks))
@@ -287,6 +292,21 @@ def _split(step: _Step, array: Any) -> list[Any]:
         blocks += _split(part, _slice(array, start, start + size, step.position))
         start += size
     return blocks
+
+
+def _windows(
+    step: _Step, offset: int, strides: tuple[int, ...]
+) -> list[tuple[int, tuple[int, ...]]]:
+    if isinstance(step, Block):
+        return [(offset, strides)]
+    i, found = step.position, []
+    if isinstance(step, _Factor):
+        within = [strides[i] * prod(step.sizes[j + 1 :]) for j in range(len(step.sizes))]
+        return _windows(step.inner, offset, (*strides[:i], *within, *strides[i + 1 :]))
+    for size, part in zip(step.sizes, step.parts, strict=True):
+        found += _windows(part, offset, strides)
+        offset += size * strides[i]
+    return found
 
 
 def _join(step: _Step, blocks: Iterator[Any]) -> Any:

@@ -1,0 +1,513 @@
+"""Passes over tensors as GPU kernels.
+
+A program reads a tile of entries, writes their next momenta, and keeps their features in registers:
+it ends with the steps, or with what an equivariant last layer reads of the features: means over
+rows and columns, and products with its coefficients. Factors of products have the ten bits of half
+precision, as many as those of TF32, in which XLA multiplies on GPUs by default.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ._entries import LARGEST_FEATURE, Entries, Whole, whole_from_squares
+from ._theta import DECAYS, TINY, Theta, gain
+
+INTERPRET = False
+"""Whether to run kernels in JAX's interpreter, on any backend."""
+_WARPS = 4
+_LANES = 16
+"""Matrix units multiply at least so many rows and columns."""
+_TILE, _TILES = 256, 8
+"""Entries of a tile, and tiles of a program."""
+_ROWS, _COLUMNS, _ROWS_AT_ONCE = 2, 64, 32
+"""Rows and columns of a tile, and rows of a program, for means over rows and columns."""
+_LEAST = 16
+"""Tensors with fewer rows or columns have no such tiles."""
+_PROGRAMS = 2048
+"""The most programs that add up squares."""
+_DOWN = 1 / 64
+"""Activations are multiplied by this, so that large ones are in the range of half precision too."""
+_LARGEST = 60000.0
+
+
+def is_available() -> bool:
+    """Whether kernels can be compiled here."""
+    if INTERPRET:
+        return True
+    if jax.default_backend() != "gpu":
+        return False
+    try:
+        from jax.experimental.pallas import triton  # noqa: F401
+    except ImportError:
+        return False
+    return "nvidia" in jax.devices()[0].device_kind.lower()
+
+
+def supports(theta: Theta, tensors: Sequence[Entries]) -> bool:
+    """Whether kernels can update these tensors: all are of single precision, features bounded."""
+    arrays = [array for x in tensors for array in x if array is not None]
+    is_single = all(array.dtype == jnp.float32 for array in arrays)
+    is_small = all(array.size < 2**31 for array in arrays)  # indices have 32 bits
+    is_bounded = theta.form.is_adaptive or theta.form.normalize != "none"
+    return theta.reads_momenta and is_single and is_small and is_bounded
+
+
+@dataclass(frozen=True)
+class Window:
+    """A block of a leaf as tiles of rows and columns.
+
+    Attributes:
+        offset: where the block begins in the flat leaf.
+        sizes: its axes.
+        strides: how far entries along each axis are apart.
+        row: the axis of rows.
+        column: that of columns, whose entries are adjacent.
+    """
+
+    offset: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    row: int
+    column: int
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether the block has tiles."""
+        least = min(self.sizes[self.row], self.sizes[self.column])
+        return self.row < self.column and self.strides[self.column] == 1 and least >= _LEAST
+
+    @property
+    def batch(self) -> list[int]:
+        """All other axes."""
+        return [i for i in range(len(self.sizes)) if i not in (self.row, self.column)]
+
+
+# --- what is called --------------------------------------------------------------------------
+
+
+def describe(theta: Theta, step: Int[Array, ""], x: Entries, unit: Any) -> Whole:
+    """What every entry knows of its tensor, from all entries before `accumulate`."""
+    size = x.weights.size
+    tiles = -(-size // _TILE)
+    programs = min(_PROGRAMS, tiles)
+    loops = -(-tiles // programs)
+    names, arrays = _flat(x, ("weights", "gradient", "nominal", "momenta", "squares"))
+    task = _Task.of(theta, names, False)
+
+    def run(*refs: Any) -> None:
+        from jax.experimental import pallas as pl
+
+        (ins, numbers, vectors), (out,) = _refs(names, refs, 2), refs[-1:]
+        program = pl.program_id(0)
+
+        def tile(i: Any, sums: Array) -> Array:
+            place = (program * loops + i) * _TILE + jnp.arange(_TILE)
+            inside = place < size
+            found = task.accumulate(ins, {}, numbers, vectors, place, inside)
+            if task.is_adaptive:
+                root = _root(found, numbers, inside)
+                lane = jnp.arange(_LANES)
+                scaled = jnp.where(inside, found.nominal / root, 0.0)
+                channels = jnp.where((lane == 0)[None, :], root[:, None], 0.0)
+                channels = jnp.where((lane == 1)[None, :], scaled[:, None], channels)
+            else:
+                channels = task.channels(found)
+            return sums + jnp.where(inside[:, None], channels * channels, 0.0)
+
+        sums = jax.lax.fori_loop(0, loops, tile, jnp.zeros((_TILE, _LANES)))
+        out[program] = jnp.sum(sums, axis=0)
+
+    operands = [*arrays, *_constants(theta, step, None)]
+    shape = jax.ShapeDtypeStruct((programs, _LANES), jnp.float32)
+    (sums,) = _call(run, [shape], operands, programs, {})
+    return whole_from_squares(theta, jnp.sum(sums, axis=0) / size, x, unit)
+
+
+def steps(
+    theta: Theta, step: Int[Array, ""], x: Entries, whole: Whole, factor: Array
+) -> tuple[Entries, Array]:
+    """The next entries of a tensor, and its steps times a factor, with a pointwise last layer."""
+    head: Any = theta.head
+    size, hidden = x.weights.size, _lanes(theta.trunk[-1].weight.shape[0])
+    last = _padded(head.weight[0], (hidden,))
+    bias = 0.0 if head.bias is None else head.bias[0]
+    names, arrays = _flat(x, Entries._fields)
+    task = _Task.of(theta, names, whole.is_matrix)
+
+    def run(*refs: Any) -> None:
+        from jax.experimental import pallas as pl
+
+        ins, numbers, vectors, *layers, last = _refs(names, refs, 9)
+        outs = dict(zip(task.kept, refs[-1 - len(task.kept) :], strict=False))
+        weights = [layer[...] for layer in layers]
+        last, program = last[...], pl.program_id(0)
+
+        def tile(i: Any, nothing: Any) -> Any:
+            place = (program * _TILES + i) * _TILE + jnp.arange(_TILE)
+            inside = place < size
+            found = task.accumulate(ins, outs, numbers, vectors, place, inside)
+            x, n = task.features(ins, found, numbers, vectors, place, inside)
+            output = jnp.sum(_trunk(x, weights) * last[None, :], axis=1) + numbers[2]
+            if task.is_adaptive:
+                value = numbers[3] * numbers[4] * gain(output) * n
+            else:
+                value = numbers[3] * (found.nominal + numbers[4] * output)
+            _store(refs[-1], place, value, inside)
+            return nothing
+
+        jax.lax.fori_loop(0, _TILES, tile, 0)
+
+    operands = [*arrays, *_constants(theta, step, whole, bias, factor)]
+    operands += [*_layers(theta, step, hidden), last]
+    shapes = [jax.ShapeDtypeStruct(arrays[names.index(n)].shape, jnp.float32) for n in task.kept]
+    shapes.append(jax.ShapeDtypeStruct((size,), jnp.float32))
+    aliases = {names.index(name): i for i, name in enumerate(task.kept)}
+    *kept, out = _call(run, shapes, operands, -(-size // (_TILE * _TILES)), aliases)
+    return _with_kept(x, task, kept), out.reshape(x.weights.shape)
+
+
+def gather(
+    theta: Theta,
+    step: Int[Array, ""],
+    x: Entries,
+    whole: Whole,
+    window: Window,
+    columns: Float[Array, "channels columns"],
+) -> tuple[Entries, tuple[Array, Array, Array]]:
+    """The next entries of a tensor at one of its blocks, and three arrays made of its features.
+
+    Returns:
+        The next entries; and features times `columns` at every entry, means over rows, and means
+        over columns.
+    """
+    (channels, count), hidden = columns.shape, _lanes(columns.shape[0])
+    last = _padded(columns, (hidden, _lanes(count)))
+    names, arrays = _flat(x, Entries._fields)
+    task = _Task.of(theta, names, whole.is_matrix)
+    sizes, strides = window.sizes, window.strides
+    rows, cols = sizes[window.row], sizes[window.column]
+    batch = prod(sizes[i] for i in window.batch)
+    row_tiles, column_tiles = -(-rows // _ROWS_AT_ONCE), -(-cols // _COLUMNS)
+    dense = [prod(sizes[i + 1 :]) for i in range(len(sizes))]
+
+    def run(*refs: Any) -> None:
+        from jax.experimental import pallas as pl
+
+        ins, numbers, vectors, *layers, last = _refs(names, refs, 9)
+        mixed, over_columns, over_rows = refs[-3:]
+        outs = dict(zip(task.kept, refs[-3 - len(task.kept) :], strict=False))
+        weights = [layer[...] for layer in layers]
+        last, channel = last[...], jnp.arange(hidden)
+        program = pl.program_id(0)
+        column_tile = program % column_tiles
+        row_tile = program // column_tiles % row_tiles
+        index = rest = program // (column_tiles * row_tiles)
+        start, dense_start = window.offset, 0
+        for axis in reversed(window.batch):
+            at, rest = rest % sizes[axis], rest // sizes[axis]
+            start, dense_start = start + at * strides[axis], dense_start + at * dense[axis]
+
+        def tile(i: Any, sums: Array) -> Array:
+            row_start = row_tile * _ROWS_AT_ONCE + i * _ROWS
+            entry = jnp.arange(_ROWS * _COLUMNS)
+            row, column = row_start + entry // _COLUMNS, column_tile * _COLUMNS + entry % _COLUMNS
+            inside = (row < rows) & (column < cols)
+            place = start + row * strides[window.row] + column
+            found = task.accumulate(ins, outs, numbers, vectors, place, inside)
+            x, _ = task.features(ins, found, numbers, vectors, place, inside)
+            h = _trunk(x, weights)
+            y, lane = _product(h, last), jnp.arange(last.shape[1])
+            spot = dense_start + row * dense[window.row] + column * dense[window.column]
+            mask = inside[:, None] & (lane < count)[None, :]
+            _store(mixed, spot[:, None] * count + lane[None, :], y, mask)
+            h = jnp.where(inside[:, None], h, 0.0).reshape(_ROWS, _COLUMNS, hidden)
+            row = row_start + jnp.arange(_ROWS)
+            spot = ((index * column_tiles + column_tile) * rows + row) * hidden
+            mask = jnp.broadcast_to((row < rows)[:, None], (_ROWS, hidden))
+            _store(over_columns, spot[:, None] + channel[None, :], jnp.sum(h, axis=1), mask)
+            return sums + jnp.sum(h, axis=0)
+
+        zeros = jnp.zeros((_COLUMNS, hidden))
+        sums = jax.lax.fori_loop(0, _ROWS_AT_ONCE // _ROWS, tile, zeros)
+        column = column_tile * _COLUMNS + jnp.arange(_COLUMNS)
+        spot = ((index * row_tiles + row_tile) * cols + column) * hidden
+        mask = jnp.broadcast_to((column < cols)[:, None], sums.shape)
+        _store(over_rows, spot[:, None] + channel[None, :], sums, mask)
+
+    operands = [*arrays, *_constants(theta, step, whole)]
+    operands += [*_layers(theta, step, hidden), last]
+    lengths = [prod(sizes) * count, batch * column_tiles * rows * hidden]
+    lengths.append(batch * row_tiles * cols * hidden)
+    shapes = [jax.ShapeDtypeStruct(arrays[names.index(n)].shape, jnp.float32) for n in task.kept]
+    shapes += [jax.ShapeDtypeStruct((length,), jnp.float32) for length in lengths]
+    aliases = {names.index(name): i for i, name in enumerate(task.kept)}
+    programs = batch * row_tiles * column_tiles
+    *kept, mixed, over_columns, over_rows = _call(run, shapes, operands, programs, aliases)
+
+    def mean(partial_sums: Array, tiles: int, axis: int, size: int) -> Array:
+        """Means over one axis of tiles, with the other one, `axis`, in its place."""
+        found = partial_sums.reshape(batch, tiles, sizes[axis], hidden)
+        found = jnp.sum(found, axis=1)[..., :channels] / size
+        found = found.reshape(*(sizes[i] for i in window.batch), sizes[axis], channels)
+        return jnp.moveaxis(found, len(window.batch), sum(i < axis for i in window.batch))
+
+    over_rows = mean(over_rows, row_tiles, window.column, rows)
+    over_columns = mean(over_columns, column_tiles, window.row, cols)
+    found = mixed.reshape(*sizes, count), over_rows, over_columns
+    return _with_kept(x, task, kept), found
+
+
+def hidden(
+    theta: Theta, features: Float[Array, "entries channels"], step: Int[Array, ""]
+) -> Float[Array, "entries hidden"]:
+    """What the trunk computes of features."""
+    (size, channels), width = features.shape, theta.trunk[-1].weight.shape[0]
+    lanes = _lanes(width)
+
+    def run(features: Any, *refs: Any) -> None:
+        from jax.experimental import pallas as pl
+
+        weights, lane = [ref[...] for ref in refs[:-1]], jnp.arange(_LANES)
+        place = pl.program_id(0) * _TILE + jnp.arange(_TILE)
+        mask = (place < size)[:, None] & (lane < channels)[None, :]
+        x = _load(features, place[:, None] * channels + lane[None, :], mask)
+        lane = jnp.arange(lanes)
+        mask = (place < size)[:, None] & (lane < width)[None, :]
+        _store(refs[-1], place[:, None] * width + lane[None, :], _trunk(x, weights), mask)
+
+    shape = jax.ShapeDtypeStruct((size * width,), jnp.float32)
+    operands = [features.reshape(-1), *_layers(theta, step, lanes)]
+    (found,) = _call(run, [shape], operands, -(-size // _TILE), {})
+    return found.reshape(size, width)
+
+
+# --- operands --------------------------------------------------------------------------------
+
+
+def _flat(x: Entries, names: Sequence[str]) -> tuple[list[str], list[Array]]:
+    """The arrays that there are, with their names."""
+    found = [name for name in names if getattr(x, name) is not None]
+    return found, [getattr(x, name).reshape(-1) for name in found]
+
+
+def _refs(names: Sequence[str], refs: Sequence[Any], others: int) -> list[Any]:
+    """The arrays of a tensor by name, and the operands after them."""
+    count = len(names)
+    return [dict(zip(names, refs, strict=False)), *refs[count : count + others]]
+
+
+def _with_kept(x: Entries, task: "_Task", kept: Sequence[Array]) -> Entries:
+    pairs = zip(task.kept, kept, strict=True)
+    return x._replace(**{name: a.reshape(getattr(x, name).shape) for name, a in pairs})
+
+
+def _lanes(channels: int) -> int:
+    """The next power of two that matrix units can multiply."""
+    return max(_LANES, 1 << (channels - 1).bit_length())
+
+
+def _padded(x: Any, shape: tuple[int, ...], start: int = 0) -> Array:
+    """An array in a larger one of zeros, along its first axis from `start` on."""
+    x = jnp.asarray(x, jnp.float32)
+    padding = [(start, shape[0] - start - len(x))]
+    padding += [(0, n - m) for n, m in zip(shape[1:], x.shape[1:], strict=True)]
+    return jnp.pad(x, padding)
+
+
+def _constants(
+    theta: Theta, step: Int[Array, ""], whole: Whole | None, bias: Any = 0.0, factor: Any = 1.0
+) -> tuple[Array, Array]:
+    """Numbers, and vectors with a number for each channel, that the tiles of a tensor read."""
+    form, gamma, decays = theta.form, theta.gamma, jnp.asarray(np.array(DECAYS), jnp.float32)
+    is_mean, first = form.momentum == "mean", _first_momentum(theta)
+    numbers = [gamma, 1 - gamma if is_mean else 1.0, bias, factor]
+    scales = jnp.ones(_LANES)
+    if form.is_adaptive:
+        squares = theta.gamma_squares
+        share = 1 / (1 - squares ** (step + 1))
+        root, size, unit, length = (1.0, 1.0, 1.0, 1.0) if whole is None else whole[1:5]
+        numbers += [length, squares, share, 1 / unit, jnp.log(root)]
+        numbers += [jnp.minimum(1, size), 1 / jnp.maximum(1, size)]
+        unbiased = 1 / (1 - decays ** (step + 1).astype(jnp.float32))
+        scales = _padded(unbiased, (_LANES,), first)
+    else:
+        numbers.append(theta.beta)
+        if whole is not None and whole.scales is not None:
+            scales = _padded(1 / whole.scales, (_LANES,))
+    shares = 1 - decays if is_mean else jnp.ones(len(DECAYS))
+    vectors = [_padded(decays, (_LANES,), first), _padded(shares, (_LANES,), first), scales]
+    numbers = jnp.stack([jnp.asarray(number, jnp.float32) for number in numbers])
+    return numbers, jnp.stack(vectors)
+
+
+def _first_momentum(theta: Theta) -> int:
+    """The channel of the first momentum."""
+    return 3 if theta.form.is_adaptive else 2
+
+
+def _layers(theta: Theta, step: Int[Array, ""], hidden: int) -> list[Array]:
+    """The trunk's weights and biases, with time in the first bias, padded with zeros.
+
+    Weights multiply activations that are `_DOWN` times as large.
+    """
+    first, *rest = theta.trunk
+    on_entries, on_time = jnp.split(first.weight.astype(jnp.float32), [theta.form.channels], axis=1)
+    now = on_time @ theta.form.time_features(step, jnp.float32) + first.bias.astype(jnp.float32)
+    out = [_padded(on_entries.T, (_LANES, hidden)), _padded(now, (hidden,))]
+    for layer in rest:
+        weight, bias = layer.weight.T.astype(jnp.float32), layer.bias
+        out += [_padded(weight, (hidden, hidden)), _padded(bias, (hidden,))]
+    return out
+
+
+def _call(
+    run: Callable, shapes: list[Any], operands: Sequence[Array], programs: int, aliases: dict
+) -> list[Array]:
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import triton
+
+    return pl.pallas_call(
+        run,
+        out_shape=shapes,
+        grid=(programs,),
+        input_output_aliases=aliases,
+        compiler_params=triton.CompilerParams(num_warps=_WARPS, num_stages=2),
+        interpret=INTERPRET,
+        name="unf_update",
+    )(*operands)
+
+
+# --- in a program ----------------------------------------------------------------------------
+
+
+class _Found(NamedTuple):
+    """A tile's entries after `accumulate`."""
+
+    weights: Array
+    gradient: Array
+    nominal: Array
+    momenta: Array
+    squares: Any
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What the programs of a kernel have in common."""
+
+    kept: tuple[str, ...]
+    is_adaptive: bool
+    clips: bool
+    is_matrix: bool
+    has_polar: bool
+    first: int
+
+    @classmethod
+    def of(cls, theta: Theta, names: Sequence[str], is_matrix: bool) -> "_Task":
+        """The task of updating a tensor with these arrays."""
+        kept = tuple(name for name in ("nominal", "momenta", "squares") if name in names)
+        form = theta.form
+        clips, polar = form.normalize == "clip-rms", "polar" in names
+        return cls(kept, form.is_adaptive, clips, is_matrix, polar, _first_momentum(theta))
+
+    def accumulate(
+        self, ins: Mapping, outs: Mapping, numbers: Any, vectors: Any, place: Array, inside: Array
+    ) -> _Found:
+        """The next momenta and squares of a tile's entries, stored where there is an output."""
+        load = lambda name: _load(ins[name], place, inside)  # noqa: E731
+        w, g, m = load("weights"), load("gradient"), load("nominal")
+        m = numbers[0] * m + numbers[1] * g
+        lane = jnp.arange(_LANES)
+        of_momenta = (lane >= self.first) & (lane < self.first + len(DECAYS))
+        spot = place[:, None] * len(DECAYS) + (lane - self.first)[None, :]
+        mask = inside[:, None] & of_momenta[None, :]
+        momenta = _load(ins["momenta"], spot, mask)
+        momenta = vectors[0, :][None, :] * momenta + vectors[1, :][None, :] * g[:, None]
+        v = None
+        if self.is_adaptive:
+            v = load("squares")
+            v = numbers[5] * v + (1 - numbers[5]) * g * g
+        if outs:
+            _store(outs["nominal"], place, m, inside)
+            _store(outs["momenta"], spot, momenta, mask)
+            if self.is_adaptive:
+                _store(outs["squares"], place, v, inside)
+        return _Found(w, g, m, momenta, v)
+
+    def channels(self, found: _Found) -> Array:
+        """Weights, gradients and momenta as channels."""
+        x = _with_lane(_with_lane(found.momenta, 0, found.weights), 1, found.gradient)
+        return jnp.clip(x, -1.0, 1.0) if self.clips else x
+
+    def features(
+        self,
+        ins: Mapping,
+        found: _Found,
+        numbers: Any,
+        vectors: Any,
+        place: Array,
+        inside: Array,
+    ) -> tuple[Array, Any]:
+        """What f reads of a tile's entries, and for adaptive steps their directions."""
+        scales = vectors[2, :][None, :]
+        if not self.is_adaptive:
+            return self.channels(found) * scales, None
+        inverse = 1 / _root(found, numbers, inside)
+        if self.has_polar:
+            n = numbers[9] * _load(ins["polar"], place, inside)
+        else:
+            n = numbers[10] * found.nominal * inverse
+        x = found.momenta * scales * inverse[:, None]
+        x = _with_lane(x, 0, found.weights * numbers[7])
+        x = _with_lane(_with_lane(x, 1, n), 2, found.gradient * inverse)
+        x = _with_lane(x, 3 + len(DECAYS), -jnp.log(inverse) - numbers[8])
+        lane = jnp.arange(_LANES)
+        x = jnp.where((lane == 4 + len(DECAYS))[None, :], float(self.is_matrix), x)
+        return jnp.clip(x, -LARGEST_FEATURE, LARGEST_FEATURE), n
+
+
+def _root(found: _Found, numbers: Any, inside: Array) -> Array:
+    return jnp.sqrt(jnp.where(inside, found.squares, 1.0) * numbers[6] + TINY)
+
+
+def _with_lane(x: Array, lane: int, value: Array) -> Array:
+    return jnp.where((jnp.arange(_LANES) == lane)[None, :], value[:, None], x)
+
+
+def _trunk(x: Array, weights: Sequence[Array]) -> Array:
+    """Three layers; a tile of features becomes one of activations."""
+    half = partial(jnp.asarray, dtype=jnp.float16)
+    x = half(jnp.clip(x, -_LARGEST, _LARGEST))
+    for i in range(0, len(weights), 2):
+        weight = half(weights[i] if i == 0 else weights[i] / _DOWN)
+        x = jnp.dot(x, weight, preferred_element_type=jnp.float32) + weights[i + 1][None, :]
+        x = jnp.clip(x, 0.0, _LARGEST / _DOWN)
+        if i + 2 < len(weights):
+            x = half(x * _DOWN)
+    return x
+
+
+def _product(h: Array, columns: Array) -> Array:
+    """Activations times coefficients."""
+    left, right = (h * _DOWN).astype(jnp.float16), (columns / _DOWN).astype(jnp.float16)
+    return jnp.dot(left, right, preferred_element_type=jnp.float32)
+
+
+def _load(ref: Any, index: Array, mask: Array) -> Array:
+    from jax.experimental.pallas import triton
+
+    return triton.load(ref.at[index], mask=mask, other=0.0)
+
+
+def _store(ref: Any, index: Array, value: Array, mask: Array) -> None:
+    from jax.experimental.pallas import triton
+
+    index = jnp.where(mask, index, ref.shape[0])  # the interpreter also writes what is masked
+    triton.store(ref.at[index], value, mask=mask)
