@@ -4,7 +4,7 @@ import datetime
 import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -49,8 +49,16 @@ def measure_together(
         start = time.perf_counter()
         compiled[name] = jax.jit(function).lower(*args).compile()
         compile_s[name] = time.perf_counter() - start
-        jax.block_until_ready(compiled[name](*args))
-    times: dict[str, list[float]] = {name: [] for name in functions}
+    return time_together(compiled, compile_s, *args, seconds=seconds)
+
+
+def time_together(
+    compiled: Mapping[str, Any], compile_s: Mapping[str, float], *args: Any, seconds: float = 3.0
+) -> dict[str, Measurement]:
+    """The times of compiled functions, in turns."""
+    for run in compiled.values():
+        jax.block_until_ready(run(*args))
+    times: dict[str, list[float]] = {name: [] for name in compiled}
     rounds = 0
     while rounds < 3 or (rounds < 20 and sum(map(sum, times.values())) < seconds * len(times)):
         for name, run in compiled.items():

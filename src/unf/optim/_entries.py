@@ -4,6 +4,7 @@ Momenta, features and steps of an entry depend on others only through a few numb
 these functions also apply to some entries of a tensor: a slab, or a diagonal.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ LARGEST_FEATURE = 3.0
 
 
 class Entries(NamedTuple):
-    """Entries of one tensor, in arrays of one shape; `momenta` has a trailing axis.
+    """Entries of one tensor, in arrays of one shape; `momenta` has a leading axis.
 
     Attributes:
         weights: W.
@@ -61,27 +62,43 @@ def accumulate(theta: Theta, x: Entries) -> Entries:
     nominal = form.accumulate(x.nominal, x.gradient, gamma)
     momenta, squares = x.momenta, x.squares
     if momenta is not None:
-        decays = _for_channels(jnp.asarray(np.array(DECAYS), momenta.dtype), momenta)
-        momenta = form.accumulate(momenta, x.gradient[..., None], decays)
+        decays = jnp.asarray(np.array(DECAYS), momenta.dtype).reshape(-1, *[1] * x.gradient.ndim)
+        momenta = form.accumulate(momenta, x.gradient[None], decays)
     if squares is not None:
         decay = theta.gamma_squares.astype(squares.dtype)
         squares = decay * squares + (1 - decay) * jnp.square(x.gradient)
     return x._replace(nominal=nominal, momenta=momenta, squares=squares)
 
 
-def describe(theta: Theta, step: Int[Array, ""], x: Entries, unit: Any) -> Whole:
-    """What every entry knows, from all entries after `accumulate`."""
+def describe(
+    theta: Theta, step: Int[Array, ""], tensors: Sequence[Entries], units: Sequence[Any]
+) -> list[Whole]:
+    """What every entry of each tensor knows, from all entries after `accumulate`.
+
+    Tensors of equal size are reduced together.
+    """
+    form, squares = theta.form, dict[int, Any]()
+    by_size: dict[int, list[int]] = {}
+    if form.is_adaptive or (theta.reads_momenta and form.normalize != "none"):
+        for i, x in enumerate(tensors):
+            by_size.setdefault(x.weights.size, []).append(i)
+    for same in by_size.values():
+        each = zip(*(_channels(theta, step, tensors[i]) for i in same), strict=True)
+        joined = [jnp.stack(arrays) if len(same) > 1 else arrays[0][None] for arrays in each]
+        means = [jnp.mean(jnp.square(_clipped(form, array)), axis=2) for array in joined]
+        squares |= dict(zip(same, jnp.concatenate(means, axis=1), strict=True))
+    each = zip(tensors, units, strict=True)
+    return [whole_from_squares(theta, squares.get(i), *pair) for i, pair in enumerate(each)]
+
+
+def _channels(theta: Theta, step: Int[Array, ""], x: Entries) -> list[Float[Array, "_ entries"]]:
+    """What is squared: √v and m/√v, or w, g and each mᵢ."""
     if theta.form.is_adaptive:
         root = _root(theta, step, x)
-        channels = [root, x.nominal / root]
-    elif x.momenta is not None and theta.form.normalize != "none":
-        channels = [x.weights.astype(x.nominal.dtype), x.gradient, x.momenta]
+        found = [root, x.nominal / root]
     else:
-        return whole_from_squares(theta, None, x, unit)
-    axes = tuple(range(x.weights.ndim))
-    clipped = [_clipped(theta.form, channel) for channel in channels]
-    squares = [jnp.atleast_1d(jnp.mean(jnp.square(each), axis=axes)) for each in clipped]
-    return whole_from_squares(theta, jnp.concatenate(squares), x, unit)
+        found = [x.weights.astype(x.nominal.dtype), x.gradient, x.momenta]
+    return [array.reshape(-1, x.weights.size) for array in found]
 
 
 def whole_from_squares(theta: Theta, squares: Any, x: Entries, unit: Any) -> Whole:
@@ -100,7 +117,8 @@ def features(
 ) -> Float[Array, "*entries channels"]:
     """What f reads of each entry, after `accumulate`."""
     dtype = x.nominal.dtype
-    rows = [x.weights.astype(dtype)[..., None], x.gradient[..., None], x.momenta]
+    momenta = jnp.moveaxis(x.momenta, 0, -1)
+    rows = [x.weights.astype(dtype)[..., None], x.gradient[..., None], momenta]
     if not theta.form.is_adaptive:
         found = _clipped(theta.form, jnp.concatenate(rows, axis=-1))
         if whole.scales is None:

@@ -31,8 +31,8 @@ _ROWS, _COLUMNS, _ROWS_AT_ONCE = 2, 64, 32
 """Rows and columns of a tile, and rows of a program, for means over rows and columns."""
 _LEAST = 16
 """Tensors with fewer rows or columns have no such tiles."""
-_PROGRAMS = 2048
-"""The most programs that add up squares."""
+_LONG_TILE, _PROGRAMS = 1024, 1056
+"""Entries of a tile, and the most programs, that add up squares."""
 _DOWN = 1 / 64
 """Activations are multiplied by this, so that large ones are in the range of half precision too."""
 _LARGEST = 60000.0
@@ -96,39 +96,42 @@ class Window:
 def describe(theta: Theta, step: Int[Array, ""], x: Entries, unit: Any) -> Whole:
     """What every entry knows of its tensor, from all entries before `accumulate`."""
     size = x.weights.size
-    tiles = -(-size // _TILE)
-    programs = min(_PROGRAMS, tiles)
-    loops = -(-tiles // programs)
+    programs = min(_PROGRAMS, -(-size // _LONG_TILE))
+    loops = -(-size // (programs * _LONG_TILE))
     names, arrays = _flat(x, ("weights", "gradient", "nominal", "momenta", "squares"))
-    task = _Task.of(theta, names, False)
+    task = _Task.of(theta, names, size, False)
+    count = 2 if task.is_adaptive else theta.form.channels
 
     def run(*refs: Any) -> None:
         from jax.experimental import pallas as pl
 
-        (ins, numbers, vectors), (out,) = _refs(names, refs, 2), refs[-1:]
+        ins, numbers, _ = _refs(names, refs, 2)
         program = pl.program_id(0)
 
-        def tile(i: Any, sums: Array) -> Array:
-            place = (program * loops + i) * _TILE + jnp.arange(_TILE)
+        def tile(i: Any, sums: tuple[Array, ...]) -> tuple[Array, ...]:
+            place = (program * loops + i) * _LONG_TILE + jnp.arange(_LONG_TILE)
             inside = place < size
-            found = task.accumulate(ins, {}, numbers, vectors, place, inside)
+            found = task.accumulate(ins, {}, numbers, place, inside)
             if task.is_adaptive:
                 root = _root(found, numbers, inside)
-                lane = jnp.arange(_LANES)
-                scaled = jnp.where(inside, found.nominal / root, 0.0)
-                channels = jnp.where((lane == 0)[None, :], root[:, None], 0.0)
-                channels = jnp.where((lane == 1)[None, :], scaled[:, None], channels)
+                channels = [jnp.where(inside, root, 0.0), found.nominal / root]
             else:
-                channels = task.channels(found)
-            return sums + jnp.where(inside[:, None], channels * channels, 0.0)
+                old = [_load(ins["momenta"], j * size + place, inside) for j in range(len(DECAYS))]
+                channels = [task.momentum(j, m, found.gradient) for j, m in enumerate(old)]
+                channels = [found.weights, found.gradient, *channels]
+                channels = [jnp.clip(x, -1, 1) if task.clips else x for x in channels]
+            return tuple(s + x * x for s, x in zip(sums, channels, strict=True))
 
-        sums = jax.lax.fori_loop(0, loops, tile, jnp.zeros((_TILE, _LANES)))
-        out[program] = jnp.sum(sums, axis=0)
+        zeros = (jnp.zeros(_LONG_TILE),) * count
+        sums = jax.lax.fori_loop(0, loops, tile, zeros)
+        for i, each in enumerate(sums):
+            refs[-1][program * count + i] = jnp.sum(each)
 
     operands = [*arrays, *_constants(theta, step, None)]
-    shape = jax.ShapeDtypeStruct((programs, _LANES), jnp.float32)
+    shape = jax.ShapeDtypeStruct((programs * count,), jnp.float32)
     (sums,) = _call(run, [shape], operands, programs, {})
-    return whole_from_squares(theta, jnp.sum(sums, axis=0) / size, x, unit)
+    sums = jnp.sum(sums.reshape(programs, count), axis=0)
+    return whole_from_squares(theta, sums / size, x, unit)
 
 
 def steps(
@@ -140,21 +143,21 @@ def steps(
     last = _padded(head.weight[0], (hidden,))
     bias = 0.0 if head.bias is None else head.bias[0]
     names, arrays = _flat(x, Entries._fields)
-    task = _Task.of(theta, names, whole.is_matrix)
+    task = _Task.of(theta, names, x.weights.size, whole.is_matrix)
 
     def run(*refs: Any) -> None:
         from jax.experimental import pallas as pl
 
-        ins, numbers, vectors, *layers, last = _refs(names, refs, 9)
+        ins, numbers, scales, *layers, last = _refs(names, refs, 9)
         outs = dict(zip(task.kept, refs[-1 - len(task.kept) :], strict=False))
-        weights = [layer[...] for layer in layers]
+        weights, scales = [layer[...] for layer in layers], scales[...]
         last, program = last[...], pl.program_id(0)
 
         def tile(i: Any, nothing: Any) -> Any:
             place = (program * _TILES + i) * _TILE + jnp.arange(_TILE)
             inside = place < size
-            found = task.accumulate(ins, outs, numbers, vectors, place, inside)
-            x, n = task.features(ins, found, numbers, vectors, place, inside)
+            found = task.accumulate(ins, outs, numbers, place, inside)
+            x, n = task.features(ins, outs, found, numbers, scales, place, inside)
             output = jnp.sum(_trunk(x, weights) * last[None, :], axis=1) + numbers[2]
             if task.is_adaptive:
                 value = numbers[3] * numbers[4] * gain(output) * n
@@ -191,7 +194,7 @@ def gather(
     (channels, count), hidden = columns.shape, _lanes(columns.shape[0])
     last = _padded(columns, (hidden, _lanes(count)))
     names, arrays = _flat(x, Entries._fields)
-    task = _Task.of(theta, names, whole.is_matrix)
+    task = _Task.of(theta, names, x.weights.size, whole.is_matrix)
     sizes, strides = window.sizes, window.strides
     rows, cols = sizes[window.row], sizes[window.column]
     batch = prod(sizes[i] for i in window.batch)
@@ -201,10 +204,10 @@ def gather(
     def run(*refs: Any) -> None:
         from jax.experimental import pallas as pl
 
-        ins, numbers, vectors, *layers, last = _refs(names, refs, 9)
+        ins, numbers, scales, *layers, last = _refs(names, refs, 9)
         mixed, over_columns, over_rows = refs[-3:]
         outs = dict(zip(task.kept, refs[-3 - len(task.kept) :], strict=False))
-        weights = [layer[...] for layer in layers]
+        weights, scales = [layer[...] for layer in layers], scales[...]
         last, channel = last[...], jnp.arange(hidden)
         program = pl.program_id(0)
         column_tile = program % column_tiles
@@ -221,8 +224,8 @@ def gather(
             row, column = row_start + entry // _COLUMNS, column_tile * _COLUMNS + entry % _COLUMNS
             inside = (row < rows) & (column < cols)
             place = start + row * strides[window.row] + column
-            found = task.accumulate(ins, outs, numbers, vectors, place, inside)
-            x, _ = task.features(ins, found, numbers, vectors, place, inside)
+            found = task.accumulate(ins, outs, numbers, place, inside)
+            x, _ = task.features(ins, outs, found, numbers, scales, place, inside)
             h = _trunk(x, weights)
             y, lane = _product(h, last), jnp.arange(last.shape[1])
             spot = dense_start + row * dense[window.row] + column * dense[window.column]
@@ -314,21 +317,18 @@ def _lanes(channels: int) -> int:
     return max(_LANES, 1 << (channels - 1).bit_length())
 
 
-def _padded(x: Any, shape: tuple[int, ...], start: int = 0) -> Array:
-    """An array in a larger one of zeros, along its first axis from `start` on."""
+def _padded(x: Any, shape: tuple[int, ...]) -> Array:
+    """An array at the beginning of a larger one of zeros."""
     x = jnp.asarray(x, jnp.float32)
-    padding = [(start, shape[0] - start - len(x))]
-    padding += [(0, n - m) for n, m in zip(shape[1:], x.shape[1:], strict=True)]
-    return jnp.pad(x, padding)
+    return jnp.pad(x, [(0, n - m) for n, m in zip(shape, x.shape, strict=True)])
 
 
 def _constants(
     theta: Theta, step: Int[Array, ""], whole: Whole | None, bias: Any = 0.0, factor: Any = 1.0
 ) -> tuple[Array, Array]:
-    """Numbers, and vectors with a number for each channel, that the tiles of a tensor read."""
-    form, gamma, decays = theta.form, theta.gamma, jnp.asarray(np.array(DECAYS), jnp.float32)
-    is_mean, first = form.momentum == "mean", _first_momentum(theta)
-    numbers = [gamma, 1 - gamma if is_mean else 1.0, bias, factor]
+    """Numbers that the tiles of a tensor read, and those that multiply each channel."""
+    form, gamma = theta.form, theta.gamma
+    numbers = [gamma, 1 - gamma if form.momentum == "mean" else 1.0, bias, factor]
     scales = jnp.ones(_LANES)
     if form.is_adaptive:
         squares = theta.gamma_squares
@@ -336,21 +336,15 @@ def _constants(
         root, size, unit, length = (1.0, 1.0, 1.0, 1.0) if whole is None else whole[1:5]
         numbers += [length, squares, share, 1 / unit, jnp.log(root)]
         numbers += [jnp.minimum(1, size), 1 / jnp.maximum(1, size)]
+        decays = jnp.asarray(np.array(DECAYS), jnp.float32)
         unbiased = 1 / (1 - decays ** (step + 1).astype(jnp.float32))
-        scales = _padded(unbiased, (_LANES,), first)
+        scales = scales.at[3 : 3 + len(DECAYS)].set(unbiased)
     else:
         numbers.append(theta.beta)
         if whole is not None and whole.scales is not None:
             scales = _padded(1 / whole.scales, (_LANES,))
-    shares = 1 - decays if is_mean else jnp.ones(len(DECAYS))
-    vectors = [_padded(decays, (_LANES,), first), _padded(shares, (_LANES,), first), scales]
     numbers = jnp.stack([jnp.asarray(number, jnp.float32) for number in numbers])
-    return numbers, jnp.stack(vectors)
-
-
-def _first_momentum(theta: Theta) -> int:
-    """The channel of the first momentum."""
-    return 3 if theta.form.is_adaptive else 2
+    return numbers, scales
 
 
 def _layers(theta: Theta, step: Int[Array, ""], hidden: int) -> list[Array]:
@@ -394,82 +388,91 @@ class _Found(NamedTuple):
     weights: Array
     gradient: Array
     nominal: Array
-    momenta: Array
     squares: Any
 
 
 @dataclass(frozen=True)
 class _Task:
-    """What the programs of a kernel have in common."""
+    """What the programs of a kernel have in common: see `Form` and `Whole`."""
 
     kept: tuple[str, ...]
+    size: int
     is_adaptive: bool
     clips: bool
+    is_mean: bool
     is_matrix: bool
-    has_polar: bool
-    first: int
 
     @classmethod
-    def of(cls, theta: Theta, names: Sequence[str], is_matrix: bool) -> "_Task":
+    def of(cls, theta: Theta, names: Sequence[str], size: int, is_matrix: bool) -> "_Task":
         """The task of updating a tensor with these arrays."""
         kept = tuple(name for name in ("nominal", "momenta", "squares") if name in names)
         form = theta.form
-        clips, polar = form.normalize == "clip-rms", "polar" in names
-        return cls(kept, form.is_adaptive, clips, is_matrix, polar, _first_momentum(theta))
+        clips, is_mean = form.normalize == "clip-rms", form.momentum == "mean"
+        return cls(kept, size, form.is_adaptive, clips, is_mean, is_matrix)
+
+    @property
+    def first(self) -> int:
+        """The channel of the first momentum."""
+        return 3 if self.is_adaptive else 2
 
     def accumulate(
-        self, ins: Mapping, outs: Mapping, numbers: Any, vectors: Any, place: Array, inside: Array
+        self, ins: Mapping, outs: Mapping, numbers: Any, place: Array, inside: Array
     ) -> _Found:
-        """The next momenta and squares of a tile's entries, stored where there is an output."""
+        """The next nominal momenta and squares, stored where there is an output."""
         load = lambda name: _load(ins[name], place, inside)  # noqa: E731
         w, g, m = load("weights"), load("gradient"), load("nominal")
-        m = numbers[0] * m + numbers[1] * g
-        lane = jnp.arange(_LANES)
-        of_momenta = (lane >= self.first) & (lane < self.first + len(DECAYS))
-        spot = place[:, None] * len(DECAYS) + (lane - self.first)[None, :]
-        mask = inside[:, None] & of_momenta[None, :]
-        momenta = _load(ins["momenta"], spot, mask)
-        momenta = vectors[0, :][None, :] * momenta + vectors[1, :][None, :] * g[:, None]
-        v = None
+        m, v = numbers[0] * m + numbers[1] * g, None
         if self.is_adaptive:
-            v = load("squares")
-            v = numbers[5] * v + (1 - numbers[5]) * g * g
+            v = numbers[5] * load("squares") + (1 - numbers[5]) * g * g
         if outs:
             _store(outs["nominal"], place, m, inside)
-            _store(outs["momenta"], spot, momenta, mask)
             if self.is_adaptive:
                 _store(outs["squares"], place, v, inside)
-        return _Found(w, g, m, momenta, v)
+        return _Found(w, g, m, v)
 
-    def channels(self, found: _Found) -> Array:
-        """Weights, gradients and momenta as channels."""
-        x = _with_lane(_with_lane(found.momenta, 0, found.weights), 1, found.gradient)
-        return jnp.clip(x, -1.0, 1.0) if self.clips else x
+    def momentum(self, i: int, old: Array, gradient: Array) -> Array:
+        """The next value of the momentum with the decay γᵢ."""
+        return DECAYS[i] * old + (1 - DECAYS[i] if self.is_mean else 1.0) * gradient
+
+    def momenta(self, ins: Mapping, outs: Mapping, found: _Found, place: Array, inside: Array):
+        """The next momenta, stored too: a tile with a lane for each, and zeros in others."""
+        lane = jnp.arange(_LANES)[None, :]
+        decays, shares = jnp.zeros((1, _LANES)), jnp.zeros((1, _LANES))
+        for i, decay in enumerate(DECAYS):
+            decays = jnp.where(lane == self.first + i, decay, decays)
+            shares = jnp.where(lane == self.first + i, 1 - decay if self.is_mean else 1.0, shares)
+        mask = (lane >= self.first) & (lane < self.first + len(DECAYS)) & inside[:, None]
+        spot = (lane - self.first) * self.size + place[:, None]
+        new = decays * _load(ins["momenta"], spot, mask) + shares * found.gradient[:, None]
+        _store(outs["momenta"], spot, new, mask)
+        return new
 
     def features(
         self,
         ins: Mapping,
+        outs: Mapping,
         found: _Found,
         numbers: Any,
-        vectors: Any,
+        scales: Array,
         place: Array,
         inside: Array,
     ) -> tuple[Array, Any]:
         """What f reads of a tile's entries, and for adaptive steps their directions."""
-        scales = vectors[2, :][None, :]
+        x = self.momenta(ins, outs, found, place, inside)
         if not self.is_adaptive:
-            return self.channels(found) * scales, None
+            x = _with_lane(_with_lane(x, 0, found.weights), 1, found.gradient)
+            x = jnp.clip(x, -1.0, 1.0) if self.clips else x
+            return x * scales[None, :], None
         inverse = 1 / _root(found, numbers, inside)
-        if self.has_polar:
+        if "polar" in ins:
             n = numbers[9] * _load(ins["polar"], place, inside)
         else:
             n = numbers[10] * found.nominal * inverse
-        x = found.momenta * scales * inverse[:, None]
-        x = _with_lane(x, 0, found.weights * numbers[7])
-        x = _with_lane(_with_lane(x, 1, n), 2, found.gradient * inverse)
+        x = _with_lane(x * scales[None, :], 2, found.gradient) * inverse[:, None]
+        x = _with_lane(_with_lane(x, 0, found.weights * numbers[7]), 1, n)
         x = _with_lane(x, 3 + len(DECAYS), -jnp.log(inverse) - numbers[8])
-        lane = jnp.arange(_LANES)
-        x = jnp.where((lane == 4 + len(DECAYS))[None, :], float(self.is_matrix), x)
+        lane = jnp.arange(_LANES)[None, :]
+        x = jnp.where(lane == 4 + len(DECAYS), float(self.is_matrix), x)
         return jnp.clip(x, -LARGEST_FEATURE, LARGEST_FEATURE), n
 
 

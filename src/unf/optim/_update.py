@@ -247,9 +247,8 @@ def _describe(
     context: _Context, tensors: Sequence[Entries], units: Sequence[Any]
 ) -> tuple[list[Entries], list[Whole]]:
     """Each tensor after this update's gradient, and what every entry knows of it."""
-    theta, step = context.theta, context.step
-    new = [accumulate(theta, x) for x in tensors]
-    return new, [describe(theta, step, x, unit) for x, unit in zip(new, units, strict=True)]
+    new = [accumulate(context.theta, x) for x in tensors]
+    return new, describe(context.theta, context.step, new, units)
 
 
 def _describe_one(context: _Context, x: Entries, unit: Any) -> Whole:
@@ -307,10 +306,11 @@ def _windows(slabs: Slabs, leaf: int) -> dict[int, kernel.Window] | None:
 
 def _on_diagonal(take: Callable[[Array], Array], x: Entries) -> Entries:
     taken = {
-        name: take(value) if name == "momenta" else take(value[..., None])[..., 0]
+        name: take(value[..., None])[..., 0]
         for name, value in x._asdict().items()
-        if value is not None
+        if value is not None and name != "momenta"
     }
+    taken["momenta"] = jnp.moveaxis(take(jnp.moveaxis(x.momenta, 0, -1)), -1, 0)
     return x._replace(**taken)
 
 
@@ -368,9 +368,14 @@ def _in_slabs(
     kept = {name: x._asdict()[name] for name in ("nominal", "momenta", "squares")}
     added = [i for i in initial if places[i] is not None]
 
-    def at(start: Any, length: int, tree: PyTree) -> PyTree:
-        take = partial(jax.lax.dynamic_slice_in_dim, start_index=start * unit, axis=cut.axis)
-        return jax.tree.map(lambda array: take(array, slice_size=length * unit), tree)
+    axes = {name: cut.axis + (name == "momenta") for name in x._fields}
+
+    def at(start: Any, length: int, arrays: dict[str, Any]) -> dict[str, Any]:
+        take = jax.lax.dynamic_slice_in_dim
+        return {
+            name: None if array is None else take(array, start * unit, length * unit, axes[name])
+            for name, array in arrays.items()
+        }
 
     def old(start: Any, length: int, kept: PyTree, found: list[Array]) -> PyTree:
         """What a slab reads of arrays that are replaced."""
@@ -386,7 +391,7 @@ def _in_slabs(
         new, arrays = body(Entries(**at(start, length, read), **slab))
         put = jax.lax.dynamic_update_slice_in_dim
         kept = {
-            name: None if old is None else put(old, new._asdict()[name], start * unit, cut.axis)
+            name: None if old is None else put(old, new._asdict()[name], start * unit, axes[name])
             for name, old in kept.items()
         }
         for i, before in zip(added, sums, strict=True):
