@@ -193,7 +193,7 @@ def gather(
 
 def columns_of(
     slabs: Slabs, coefficients: Mapping[str, Float[Array, "rows columns"]], block: int
-) -> list[Float[Array, "channels columns"]]:
+) -> list[Array]:
     """The coefficients that multiply a block's features in each of its large views."""
     parts = [part for part in slabs.parts_of(block) if part.block is None]
     return [_rows(slabs, coefficients, part, block) for part in parts]

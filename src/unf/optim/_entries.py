@@ -17,7 +17,7 @@ LARGEST_FEATURE = 3.0
 
 
 class Entries(NamedTuple):
-    """Entries of one tensor, in arrays of one shape; `momenta` has a leading axis.
+    """Entries of one tensor, in arrays of one shape; `momenta` has a trailing axis.
 
     Attributes:
         weights: W.
@@ -62,8 +62,8 @@ def accumulate(theta: Theta, x: Entries) -> Entries:
     nominal = form.accumulate(x.nominal, x.gradient, gamma)
     momenta, squares = x.momenta, x.squares
     if momenta is not None:
-        decays = jnp.asarray(np.array(DECAYS), momenta.dtype).reshape(-1, *[1] * x.gradient.ndim)
-        momenta = form.accumulate(momenta, x.gradient[None], decays)
+        decays = _for_channels(jnp.asarray(np.array(DECAYS), momenta.dtype), momenta)
+        momenta = form.accumulate(momenta, x.gradient[..., None], decays)
     if squares is not None:
         decay = theta.gamma_squares.astype(squares.dtype)
         squares = decay * squares + (1 - decay) * jnp.square(x.gradient)
@@ -75,30 +75,30 @@ def describe(
 ) -> list[Whole]:
     """What every entry of each tensor knows, from all entries after `accumulate`.
 
-    Tensors of equal size are reduced together.
+    Tensors of one shape are reduced together.
     """
     form, squares = theta.form, dict[int, Any]()
-    by_size: dict[int, list[int]] = {}
+    by_shape: dict[tuple[int, ...], list[int]] = {}
     if form.is_adaptive or (theta.reads_momenta and form.normalize != "none"):
         for i, x in enumerate(tensors):
-            by_size.setdefault(x.weights.size, []).append(i)
-    for same in by_size.values():
+            by_shape.setdefault(x.weights.shape, []).append(i)
+    for shape, same in by_shape.items():
         each = zip(*(_channels(theta, step, tensors[i]) for i in same), strict=True)
         joined = [jnp.stack(arrays) if len(same) > 1 else arrays[0][None] for arrays in each]
-        means = [jnp.mean(jnp.square(_clipped(form, array)), axis=2) for array in joined]
-        squares |= dict(zip(same, jnp.concatenate(means, axis=1), strict=True))
-    each = zip(tensors, units, strict=True)
-    return [whole_from_squares(theta, squares.get(i), *pair) for i, pair in enumerate(each)]
+        axes = tuple(range(1, 1 + len(shape)))
+        means = [jnp.mean(jnp.square(_clipped(form, array)), axis=axes) for array in joined]
+        found = jnp.concatenate([mean.reshape(len(same), -1) for mean in means], axis=1)
+        squares |= dict(zip(same, found, strict=True))
+    pairs = zip(tensors, units, strict=True)
+    return [whole_from_squares(theta, squares.get(i), *pair) for i, pair in enumerate(pairs)]
 
 
-def _channels(theta: Theta, step: Int[Array, ""], x: Entries) -> list[Float[Array, "_ entries"]]:
+def _channels(theta: Theta, step: Int[Array, ""], x: Entries) -> list[Array]:
     """What is squared: √v and m/√v, or w, g and each mᵢ."""
     if theta.form.is_adaptive:
         root = _root(theta, step, x)
-        found = [root, x.nominal / root]
-    else:
-        found = [x.weights.astype(x.nominal.dtype), x.gradient, x.momenta]
-    return [array.reshape(-1, x.weights.size) for array in found]
+        return [root, x.nominal / root]
+    return [x.weights.astype(x.nominal.dtype), x.gradient, x.momenta]
 
 
 def whole_from_squares(theta: Theta, squares: Any, x: Entries, unit: Any) -> Whole:
@@ -117,8 +117,7 @@ def features(
 ) -> Float[Array, "*entries channels"]:
     """What f reads of each entry, after `accumulate`."""
     dtype = x.nominal.dtype
-    momenta = jnp.moveaxis(x.momenta, 0, -1)
-    rows = [x.weights.astype(dtype)[..., None], x.gradient[..., None], momenta]
+    rows = [x.weights.astype(dtype)[..., None], x.gradient[..., None], x.momenta]
     if not theta.form.is_adaptive:
         found = _clipped(theta.form, jnp.concatenate(rows, axis=-1))
         if whole.scales is None:

@@ -31,11 +31,13 @@ _ROWS, _COLUMNS, _ROWS_AT_ONCE = 2, 64, 32
 """Rows and columns of a tile, and rows of a program, for means over rows and columns."""
 _LEAST = 16
 """Tensors with fewer rows or columns have no such tiles."""
-_LONG_TILE, _PROGRAMS = 1024, 1056
-"""Entries of a tile, and the most programs, that add up squares."""
+_PROGRAMS = 2048
+"""The most programs that add up squares."""
 _DOWN = 1 / 64
 """Activations are multiplied by this, so that large ones are in the range of half precision too."""
 _LARGEST = 60000.0
+_zeros = partial(jnp.zeros, dtype=jnp.float32)  # also where JAX's default is double precision
+_arange = partial(jnp.arange, dtype=jnp.int32)
 
 
 def is_available() -> bool:
@@ -96,11 +98,10 @@ class Window:
 def describe(theta: Theta, step: Int[Array, ""], x: Entries, unit: Any) -> Whole:
     """What every entry knows of its tensor, from all entries before `accumulate`."""
     size = x.weights.size
-    programs = min(_PROGRAMS, -(-size // _LONG_TILE))
-    loops = -(-size // (programs * _LONG_TILE))
+    programs = min(_PROGRAMS, -(-size // _TILE))
+    loops = -(-size // (programs * _TILE))
     names, arrays = _flat(x, ("weights", "gradient", "nominal", "momenta", "squares"))
-    task = _Task.of(theta, names, size, False)
-    count = 2 if task.is_adaptive else theta.form.channels
+    task = _Task.of(theta, names, False)
 
     def run(*refs: Any) -> None:
         from jax.experimental import pallas as pl
@@ -109,29 +110,34 @@ def describe(theta: Theta, step: Int[Array, ""], x: Entries, unit: Any) -> Whole
         program = pl.program_id(0)
 
         def tile(i: Any, sums: tuple[Array, ...]) -> tuple[Array, ...]:
-            place = (program * loops + i) * _LONG_TILE + jnp.arange(_LONG_TILE)
+            place = (program * loops + i) * _TILE + _arange(_TILE)
             inside = place < size
             found = task.accumulate(ins, {}, numbers, place, inside)
             if task.is_adaptive:
                 root = _root(found, numbers, inside)
                 channels = [jnp.where(inside, root, 0.0), found.nominal / root]
             else:
-                old = [_load(ins["momenta"], j * size + place, inside) for j in range(len(DECAYS))]
-                channels = [task.momentum(j, m, found.gradient) for j, m in enumerate(old)]
-                channels = [found.weights, found.gradient, *channels]
-                channels = [jnp.clip(x, -1, 1) if task.clips else x for x in channels]
+                momenta = task.momenta(ins, {}, found, place, inside)
+                channels = [task.clipped(c) for c in (found.weights, found.gradient, momenta)]
             return tuple(s + x * x for s, x in zip(sums, channels, strict=True))
 
-        zeros = (jnp.zeros(_LONG_TILE),) * count
-        sums = jax.lax.fori_loop(0, loops, tile, zeros)
-        for i, each in enumerate(sums):
-            refs[-1][program * count + i] = jnp.sum(each)
+        zeros = [_zeros(_TILE)] * 2
+        if not task.is_adaptive:
+            zeros.append(_zeros((_TILE, _LANES)))
+        sums = jax.lax.fori_loop(0, loops, tile, tuple(zeros))
+        out, lane = _zeros(_LANES), _arange(_LANES)
+        if not task.is_adaptive:
+            out = jnp.sum(sums[2], axis=0)
+        out = jnp.where(lane == _LANES - 2, jnp.sum(sums[0]), out)
+        out = jnp.where(lane == _LANES - 1, jnp.sum(sums[1]), out)
+        refs[-1][program, :] = out
 
     operands = [*arrays, *_constants(theta, step, None)]
-    shape = jax.ShapeDtypeStruct((programs * count,), jnp.float32)
+    shape = jax.ShapeDtypeStruct((programs, _LANES), jnp.float32)
     (sums,) = _call(run, [shape], operands, programs, {})
-    sums = jnp.sum(sums.reshape(programs, count), axis=0)
-    return whole_from_squares(theta, sums / size, x, unit)
+    sums = jnp.sum(sums, axis=0) / size
+    count = 0 if task.is_adaptive else len(DECAYS)
+    return whole_from_squares(theta, jnp.concatenate([sums[-2:], sums[:count]]), x, unit)
 
 
 def steps(
@@ -143,7 +149,7 @@ def steps(
     last = _padded(head.weight[0], (hidden,))
     bias = 0.0 if head.bias is None else head.bias[0]
     names, arrays = _flat(x, Entries._fields)
-    task = _Task.of(theta, names, x.weights.size, whole.is_matrix)
+    task = _Task.of(theta, names, whole.is_matrix)
 
     def run(*refs: Any) -> None:
         from jax.experimental import pallas as pl
@@ -154,7 +160,7 @@ def steps(
         last, program = last[...], pl.program_id(0)
 
         def tile(i: Any, nothing: Any) -> Any:
-            place = (program * _TILES + i) * _TILE + jnp.arange(_TILE)
+            place = (program * _TILES + i) * _TILE + _arange(_TILE)
             inside = place < size
             found = task.accumulate(ins, outs, numbers, place, inside)
             x, n = task.features(ins, outs, found, numbers, scales, place, inside)
@@ -169,7 +175,7 @@ def steps(
         jax.lax.fori_loop(0, _TILES, tile, 0)
 
     operands = [*arrays, *_constants(theta, step, whole, bias, factor)]
-    operands += [*_layers(theta, step, hidden), last]
+    operands += [*_layers(theta, step, hidden, _lane_order(theta)), last]
     shapes = [jax.ShapeDtypeStruct(arrays[names.index(n)].shape, jnp.float32) for n in task.kept]
     shapes.append(jax.ShapeDtypeStruct((size,), jnp.float32))
     aliases = {names.index(name): i for i, name in enumerate(task.kept)}
@@ -194,7 +200,7 @@ def gather(
     (channels, count), hidden = columns.shape, _lanes(columns.shape[0])
     last = _padded(columns, (hidden, _lanes(count)))
     names, arrays = _flat(x, Entries._fields)
-    task = _Task.of(theta, names, x.weights.size, whole.is_matrix)
+    task = _Task.of(theta, names, whole.is_matrix)
     sizes, strides = window.sizes, window.strides
     rows, cols = sizes[window.row], sizes[window.column]
     batch = prod(sizes[i] for i in window.batch)
@@ -208,7 +214,7 @@ def gather(
         mixed, over_columns, over_rows = refs[-3:]
         outs = dict(zip(task.kept, refs[-3 - len(task.kept) :], strict=False))
         weights, scales = [layer[...] for layer in layers], scales[...]
-        last, channel = last[...], jnp.arange(hidden)
+        last, channel = last[...], _arange(hidden)
         program = pl.program_id(0)
         column_tile = program % column_tiles
         row_tile = program // column_tiles % row_tiles
@@ -220,33 +226,33 @@ def gather(
 
         def tile(i: Any, sums: Array) -> Array:
             row_start = row_tile * _ROWS_AT_ONCE + i * _ROWS
-            entry = jnp.arange(_ROWS * _COLUMNS)
+            entry = _arange(_ROWS * _COLUMNS)
             row, column = row_start + entry // _COLUMNS, column_tile * _COLUMNS + entry % _COLUMNS
             inside = (row < rows) & (column < cols)
             place = start + row * strides[window.row] + column
             found = task.accumulate(ins, outs, numbers, place, inside)
             x, _ = task.features(ins, outs, found, numbers, scales, place, inside)
             h = _trunk(x, weights)
-            y, lane = _product(h, last), jnp.arange(last.shape[1])
+            y, lane = _product(h, last), _arange(last.shape[1])
             spot = dense_start + row * dense[window.row] + column * dense[window.column]
             mask = inside[:, None] & (lane < count)[None, :]
             _store(mixed, spot[:, None] * count + lane[None, :], y, mask)
             h = jnp.where(inside[:, None], h, 0.0).reshape(_ROWS, _COLUMNS, hidden)
-            row = row_start + jnp.arange(_ROWS)
+            row = row_start + _arange(_ROWS)
             spot = ((index * column_tiles + column_tile) * rows + row) * hidden
             mask = jnp.broadcast_to((row < rows)[:, None], (_ROWS, hidden))
             _store(over_columns, spot[:, None] + channel[None, :], jnp.sum(h, axis=1), mask)
             return sums + jnp.sum(h, axis=0)
 
-        zeros = jnp.zeros((_COLUMNS, hidden))
+        zeros = _zeros((_COLUMNS, hidden))
         sums = jax.lax.fori_loop(0, _ROWS_AT_ONCE // _ROWS, tile, zeros)
-        column = column_tile * _COLUMNS + jnp.arange(_COLUMNS)
+        column = column_tile * _COLUMNS + _arange(_COLUMNS)
         spot = ((index * row_tiles + row_tile) * cols + column) * hidden
         mask = jnp.broadcast_to((column < cols)[:, None], sums.shape)
         _store(over_rows, spot[:, None] + channel[None, :], sums, mask)
 
     operands = [*arrays, *_constants(theta, step, whole)]
-    operands += [*_layers(theta, step, hidden), last]
+    operands += [*_layers(theta, step, hidden, _lane_order(theta)), last]
     lengths = [prod(sizes) * count, batch * column_tiles * rows * hidden]
     lengths.append(batch * row_tiles * cols * hidden)
     shapes = [jax.ShapeDtypeStruct(arrays[names.index(n)].shape, jnp.float32) for n in task.kept]
@@ -278,11 +284,11 @@ def hidden(
     def run(features: Any, *refs: Any) -> None:
         from jax.experimental import pallas as pl
 
-        weights, lane = [ref[...] for ref in refs[:-1]], jnp.arange(_LANES)
-        place = pl.program_id(0) * _TILE + jnp.arange(_TILE)
+        weights, lane = [ref[...] for ref in refs[:-1]], _arange(_LANES)
+        place = pl.program_id(0) * _TILE + _arange(_TILE)
         mask = (place < size)[:, None] & (lane < channels)[None, :]
         x = _load(features, place[:, None] * channels + lane[None, :], mask)
-        lane = jnp.arange(lanes)
+        lane = _arange(lanes)
         mask = (place < size)[:, None] & (lane < width)[None, :]
         _store(refs[-1], place[:, None] * width + lane[None, :], _trunk(x, weights), mask)
 
@@ -329,7 +335,7 @@ def _constants(
     """Numbers that the tiles of a tensor read, and those that multiply each channel."""
     form, gamma = theta.form, theta.gamma
     numbers = [gamma, 1 - gamma if form.momentum == "mean" else 1.0, bias, factor]
-    scales = jnp.ones(_LANES)
+    scales = jnp.ones(_LANES, jnp.float32)
     if form.is_adaptive:
         squares = theta.gamma_squares
         share = 1 / (1 - squares ** (step + 1))
@@ -338,33 +344,35 @@ def _constants(
         numbers += [jnp.minimum(1, size), 1 / jnp.maximum(1, size)]
         decays = jnp.asarray(np.array(DECAYS), jnp.float32)
         unbiased = 1 / (1 - decays ** (step + 1).astype(jnp.float32))
-        scales = scales.at[3 : 3 + len(DECAYS)].set(unbiased)
+        scales = scales.at[: len(DECAYS)].set(unbiased)
     else:
         numbers.append(theta.beta)
         if whole is not None and whole.scales is not None:
-            scales = _padded(1 / whole.scales, (_LANES,))
+            scales = _padded((1 / whole.scales)[np.array(_lane_order(theta))], (_LANES,))
     numbers = jnp.stack([jnp.asarray(number, jnp.float32) for number in numbers])
     return numbers, scales
 
 
-def _layers(theta: Theta, step: Int[Array, ""], hidden: int) -> list[Array]:
-    """The trunk's weights and biases, with time in the first bias, padded with zeros.
-
-    Weights multiply activations that are `_DOWN` times as large.
-    """
-    first, *rest = theta.trunk
-    on_entries, on_time = jnp.split(first.weight.astype(jnp.float32), [theta.form.channels], axis=1)
-    now = on_time @ theta.form.time_features(step, jnp.float32) + first.bias.astype(jnp.float32)
-    out = [_padded(on_entries.T, (_LANES, hidden)), _padded(now, (hidden,))]
+def _layers(
+    theta: Theta, step: Int[Array, ""], hidden: int, order: Sequence[int] | None = None
+) -> list[Array]:
+    """The trunk's weights and biases, with time in the first bias, padded with zeros."""
+    first, *rest = jax.tree.map(lambda p: p.astype(jnp.float32), theta.trunk)
+    on_entries, on_time = jnp.split(first.weight, [theta.form.channels], axis=1)
+    now = on_time @ theta.form.time_features(step, jnp.dtype(jnp.float32)) + first.bias.astype(
+        jnp.float32
+    )
+    first_rows = on_entries.T if order is None else on_entries.T[np.array(order)]
+    out = [_padded(first_rows, (_LANES, hidden)), _padded(now, (hidden,))]
     for layer in rest:
-        weight, bias = layer.weight.T.astype(jnp.float32), layer.bias
+        weight, bias = layer.weight.T, layer.bias
         out += [_padded(weight, (hidden, hidden)), _padded(bias, (hidden,))]
     return out
 
 
 def _call(
     run: Callable, shapes: list[Any], operands: Sequence[Array], programs: int, aliases: dict
-) -> list[Array]:
+) -> Sequence[Array]:
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import triton
 
@@ -393,27 +401,24 @@ class _Found(NamedTuple):
 
 @dataclass(frozen=True)
 class _Task:
-    """What the programs of a kernel have in common: see `Form` and `Whole`."""
+    """What the programs of a kernel have in common: see `Form` and `Whole`.
+
+    A tile of features has a lane for each channel: first the momenta, then the others.
+    """
 
     kept: tuple[str, ...]
-    size: int
     is_adaptive: bool
     clips: bool
     is_mean: bool
     is_matrix: bool
 
     @classmethod
-    def of(cls, theta: Theta, names: Sequence[str], size: int, is_matrix: bool) -> "_Task":
+    def of(cls, theta: Theta, names: Sequence[str], is_matrix: bool) -> "_Task":
         """The task of updating a tensor with these arrays."""
         kept = tuple(name for name in ("nominal", "momenta", "squares") if name in names)
         form = theta.form
         clips, is_mean = form.normalize == "clip-rms", form.momentum == "mean"
-        return cls(kept, size, form.is_adaptive, clips, is_mean, is_matrix)
-
-    @property
-    def first(self) -> int:
-        """The channel of the first momentum."""
-        return 3 if self.is_adaptive else 2
+        return cls(kept, form.is_adaptive, clips and not form.is_adaptive, is_mean, is_matrix)
 
     def accumulate(
         self, ins: Mapping, outs: Mapping, numbers: Any, place: Array, inside: Array
@@ -421,7 +426,8 @@ class _Task:
         """The next nominal momenta and squares, stored where there is an output."""
         load = lambda name: _load(ins[name], place, inside)  # noqa: E731
         w, g, m = load("weights"), load("gradient"), load("nominal")
-        m, v = numbers[0] * m + numbers[1] * g, None
+        v: Any = None
+        m = numbers[0] * m + numbers[1] * g
         if self.is_adaptive:
             v = numbers[5] * load("squares") + (1 - numbers[5]) * g * g
         if outs:
@@ -430,22 +436,25 @@ class _Task:
                 _store(outs["squares"], place, v, inside)
         return _Found(w, g, m, v)
 
-    def momentum(self, i: int, old: Array, gradient: Array) -> Array:
-        """The next value of the momentum with the decay γᵢ."""
-        return DECAYS[i] * old + (1 - DECAYS[i] if self.is_mean else 1.0) * gradient
-
-    def momenta(self, ins: Mapping, outs: Mapping, found: _Found, place: Array, inside: Array):
-        """The next momenta, stored too: a tile with a lane for each, and zeros in others."""
-        lane = jnp.arange(_LANES)[None, :]
-        decays, shares = jnp.zeros((1, _LANES)), jnp.zeros((1, _LANES))
+    def momenta(
+        self, ins: Mapping, outs: Mapping, found: _Found, place: Array, inside: Array
+    ) -> Float[Array, "entries lanes"]:
+        """The next momenta, stored where there is an output; zeros in other lanes."""
+        lane = _arange(_LANES)[None, :]
+        decays, shares = _zeros((1, _LANES)), _zeros((1, _LANES))
         for i, decay in enumerate(DECAYS):
-            decays = jnp.where(lane == self.first + i, decay, decays)
-            shares = jnp.where(lane == self.first + i, 1 - decay if self.is_mean else 1.0, shares)
-        mask = (lane >= self.first) & (lane < self.first + len(DECAYS)) & inside[:, None]
-        spot = (lane - self.first) * self.size + place[:, None]
+            decays = jnp.where(lane == i, decay, decays)
+            shares = jnp.where(lane == i, 1 - decay if self.is_mean else 1.0, shares)
+        mask = (lane < len(DECAYS)) & inside[:, None]
+        spot = place[:, None] * len(DECAYS) + lane
         new = decays * _load(ins["momenta"], spot, mask) + shares * found.gradient[:, None]
-        _store(outs["momenta"], spot, new, mask)
+        if outs:
+            _store(outs["momenta"], spot, new, mask)
         return new
+
+    def clipped(self, x: Array) -> Array:
+        """Values as they are, or clipped to [−1, 1]."""
+        return jnp.clip(x, -1.0, 1.0) if self.clips else x
 
     def features(
         self,
@@ -458,21 +467,20 @@ class _Task:
         inside: Array,
     ) -> tuple[Array, Any]:
         """What f reads of a tile's entries, and for adaptive steps their directions."""
-        x = self.momenta(ins, outs, found, place, inside)
+        x, first = self.momenta(ins, outs, found, place, inside), len(DECAYS)
         if not self.is_adaptive:
-            x = _with_lane(_with_lane(x, 0, found.weights), 1, found.gradient)
-            x = jnp.clip(x, -1.0, 1.0) if self.clips else x
-            return x * scales[None, :], None
+            x = _with_lanes(x, [found.weights, found.gradient])
+            return self.clipped(x) * scales[None, :], None
         inverse = 1 / _root(found, numbers, inside)
         if "polar" in ins:
             n = numbers[9] * _load(ins["polar"], place, inside)
         else:
             n = numbers[10] * found.nominal * inverse
-        x = _with_lane(x * scales[None, :], 2, found.gradient) * inverse[:, None]
-        x = _with_lane(_with_lane(x, 0, found.weights * numbers[7]), 1, n)
-        x = _with_lane(x, 3 + len(DECAYS), -jnp.log(inverse) - numbers[8])
-        lane = jnp.arange(_LANES)[None, :]
-        x = jnp.where(lane == 4 + len(DECAYS), float(self.is_matrix), x)
+        relative = -jnp.log(inverse) - numbers[8]
+        others = [found.weights * numbers[7], n, found.gradient * inverse, relative]
+        x = _with_lanes(x * scales[None, :] * inverse[:, None], others)
+        lane = _arange(_LANES)[None, :]
+        x = jnp.where(lane == first + len(others), float(self.is_matrix), x)
         return jnp.clip(x, -LARGEST_FEATURE, LARGEST_FEATURE), n
 
 
@@ -480,8 +488,19 @@ def _root(found: _Found, numbers: Any, inside: Array) -> Array:
     return jnp.sqrt(jnp.where(inside, found.squares, 1.0) * numbers[6] + TINY)
 
 
-def _with_lane(x: Array, lane: int, value: Array) -> Array:
-    return jnp.where((jnp.arange(_LANES) == lane)[None, :], value[:, None], x)
+def _with_lanes(x: Array, values: Sequence[Array]) -> Array:
+    """A tile with these values in the lanes after the momenta."""
+    lane = _arange(_LANES)[None, :]
+    for i, value in enumerate(values):
+        x = jnp.where(lane == len(DECAYS) + i, value[:, None], x)
+    return x
+
+
+def _lane_order(theta: Theta) -> list[int]:
+    """For each lane, the channel of `features` that it holds."""
+    first = 3 if theta.form.is_adaptive else 2
+    momenta = list(range(first, first + len(DECAYS)))
+    return [*momenta, *(i for i in range(theta.form.channels) if i not in momenta)]
 
 
 def _trunk(x: Array, weights: Sequence[Array]) -> Array:

@@ -25,7 +25,7 @@ class LearnedState(NamedTuple):
     Attributes:
         step: the number of updates so far.
         nominal: the momentum with the learned decay γ₀, a tree like the parameters.
-        momenta: the momenta that the network reads, along a leading axis; None for "sgdm".
+        momenta: the momenta that the network reads, along a trailing axis; None for "sgdm".
         squares: for adaptive steps, the running mean of squared gradients; else None.
         units: for adaptive steps, the units of weights, from the initial ones; else None.
     """
@@ -82,7 +82,7 @@ def learned_optimizer(
         theta = _at_sizes_of(given, params)
 
         def zeros(*shape: int) -> PyTree:
-            return jax.tree.map(lambda p: jnp.zeros((*shape, *jnp.shape(p)), _wide(p)), params)
+            return jax.tree.map(lambda p: jnp.zeros((*jnp.shape(p), *shape), _wide(p)), params)
 
         momenta = zeros(len(DECAYS)) if theta.reads_momenta else None
         squares, units = None, None

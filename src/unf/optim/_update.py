@@ -149,7 +149,11 @@ def _update_pointwise(
     steps, new = dict[int, Array](), dict[int, Entries]()
     if small:
         chosen = [tensors[i] for i in small], [units[i] for i in small]
-        steps, new = (dict(zip(small, x, strict=True)) for x in _update_whole(context, *chosen))
+        found = _update_whole(context, *chosen)
+        steps, new = (
+            dict(zip(small, found[0], strict=True)),
+            dict(zip(small, found[1], strict=True)),
+        )
 
     def at_entries(whole: Whole, x: Entries) -> tuple[Entries, list[Array]]:
         x = accumulate(theta, x)
@@ -210,8 +214,9 @@ def _update_equivariant(
         wholes |= dict(zip(others, small_wholes, strict=True))
     found = gathered, diagonals, dict(zip(others, others_hidden, strict=True))
     outputs = apply_to_parts(slabs, head.coefficients, head.bias, *found)
-    tensors, each = ([found[i] for i in range(len(tensors))] for found in (new, wholes))
-    return _steps(context, tensors, each, [y[..., 0] for y in outputs]), tensors
+    in_order = [new[i] for i in range(len(tensors))]
+    each = [wholes[i] for i in range(len(tensors))]
+    return _steps(context, in_order, each, [y[..., 0] for y in outputs]), in_order
 
 
 def _gather_blocks(
@@ -235,10 +240,11 @@ def _with_polar_factors(theta: Theta, tensors: Sequence[Entries]) -> list[Entrie
     tensors = list(tensors)
     if not theta.form.is_adaptive or theta.space is None:
         return tensors
-    axes = [matrix_axes(roles) for roles in theta.space.roles.values()]
-    known = [i for i, each in enumerate(axes) if each is not None]
+    axes = {i: matrix_axes(roles) for i, roles in enumerate(theta.space.roles.values())}
+    known = {i: each for i, each in axes.items() if each is not None}
     nominal = [accumulate(theta, Entries(*tensors[i][:3])).nominal for i in known]
-    for i, factor in zip(known, polar_factors(nominal, [axes[i] for i in known]), strict=True):
+    factors = polar_factors(nominal, list(known.values()))
+    for i, factor in zip(known, factors, strict=True):
         tensors[i] = tensors[i]._replace(polar=factor)
     return tensors
 
@@ -306,11 +312,10 @@ def _windows(slabs: Slabs, leaf: int) -> dict[int, kernel.Window] | None:
 
 def _on_diagonal(take: Callable[[Array], Array], x: Entries) -> Entries:
     taken = {
-        name: take(value[..., None])[..., 0]
+        name: take(value) if name == "momenta" else take(value[..., None])[..., 0]
         for name, value in x._asdict().items()
-        if value is not None and name != "momenta"
+        if value is not None
     }
-    taken["momenta"] = jnp.moveaxis(take(jnp.moveaxis(x.momenta, 0, -1)), -1, 0)
     return x._replace(**taken)
 
 
@@ -366,24 +371,18 @@ def _in_slabs(
     unit = x.weights.shape[cut.axis] // cut.size
     read = {name: x._asdict()[name] for name in ("weights", "gradient", "polar")}
     kept = {name: x._asdict()[name] for name in ("nominal", "momenta", "squares")}
-    added = [i for i in initial if places[i] is not None]
+    added = {i: place for i, place in enumerate(places) if i in initial and place is not None}
 
-    axes = {name: cut.axis + (name == "momenta") for name in x._fields}
-
-    def at(start: Any, length: int, arrays: dict[str, Any]) -> dict[str, Any]:
-        take = jax.lax.dynamic_slice_in_dim
-        return {
-            name: None if array is None else take(array, start * unit, length * unit, axes[name])
-            for name, array in arrays.items()
-        }
+    def at(start: Any, length: int, tree: PyTree) -> PyTree:
+        take = partial(jax.lax.dynamic_slice_in_dim, start_index=start * unit, axis=cut.axis)
+        return jax.tree.map(lambda array: take(array, slice_size=length * unit), tree)
 
     def old(start: Any, length: int, kept: PyTree, found: list[Array]) -> PyTree:
         """What a slab reads of arrays that are replaced."""
         sums = []
-        for i in added:
-            per = found[i].shape[places[i]] // cut.size
-            take = jax.lax.dynamic_slice_in_dim
-            sums.append(take(found[i], start * per, length * per, places[i]))
+        for i, place in added.items():
+            per, take = found[i].shape[place] // cut.size, jax.lax.dynamic_slice_in_dim
+            sums.append(take(found[i], start * per, length * per, place))
         return at(start, length, kept), sums
 
     def one(start: Any, length: int, before: PyTree, kept: PyTree, found: list[Array]) -> Any:
@@ -391,7 +390,7 @@ def _in_slabs(
         new, arrays = body(Entries(**at(start, length, read), **slab))
         put = jax.lax.dynamic_update_slice_in_dim
         kept = {
-            name: None if old is None else put(old, new._asdict()[name], start * unit, axes[name])
+            name: None if old is None else put(old, new._asdict()[name], start * unit, cut.axis)
             for name, old in kept.items()
         }
         for i, before in zip(added, sums, strict=True):

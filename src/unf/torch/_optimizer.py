@@ -137,7 +137,7 @@ class LearnedOptimizer(torch.optim.Optimizer):
         state = {"step": torch.zeros((), dtype=torch.int32)}
         state["nominal"] = torch.zeros_like(p, dtype=wide)
         if self.theta.reads_momenta:
-            state["momenta"] = p.new_zeros((len(DECAYS), *p.shape), dtype=wide)
+            state["momenta"] = p.new_zeros((*p.shape, len(DECAYS)), dtype=wide)
         if self.theta.form.is_adaptive:
             state["squares"] = torch.zeros_like(p, dtype=wide)
             state["units"] = copy_to_torch(unit_of(jnp.asarray(lend(p.to(wide)))))

@@ -1,0 +1,166 @@
+"""Updates of large tensors: in slabs, and by kernels, they are what they are at once."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import unf
+from unf.optim import FORMS, init_theta, learned_optimizer, load
+from unf.optim import _kernel as kernel
+from unf.optim import _polar as polar
+from unf.optim import _update as update
+from unf.testing import spaces
+
+KEY = jax.random.key(0)
+
+
+def make_space(spec, shapes, **sizes):
+    shapes = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items()}
+    return unf.WeightSpace.from_spec(spec, shapes, sizes=sizes)
+
+
+def awkward_space():
+    """Joined projections, nested and repeated names, windows, and fixed axes."""
+    joined = "((h h.k) + (h h.k) + (h h.k))"
+    spec = {"qkv": f"d {joined}", "b": joined, "o": "(h h.k) d", "square": "d d"}
+    shapes = {"qkv": (12, 30), "b": (30,), "o": (10, 12), "square": (12, 12)}
+    spec |= {"window": "[y] [x] d e", "layers": "[l] d l.m", "cube": "p d d"}
+    shapes |= {"window": (3, 3, 12, 7), "layers": (4, 12, 6), "cube": (5, 12, 12)}
+    return make_space(spec, shapes, h=2)
+
+
+def tiled_space():
+    """Blocks that kernels can read: with at least 16 rows and columns."""
+    spec = {"qk": "d ((h h.k) + (h h.k))", "o": "(h h.k) d", "window": "y x d e", "s": "d"}
+    shapes = {"qk": (20, 72), "o": (36, 20), "window": (3, 2, 20, 17), "s": (20,)}
+    return make_space(spec, shapes, h=2)
+
+
+def random_theta(kind, space, form):
+    theta = init_theta(kind, space, key=KEY, form=FORMS[form], hidden_channels=5, beta=0.3)
+    leaves, treedef = jax.tree.flatten(theta)
+    keys = jax.random.split(KEY, len(leaves))
+    pairs = zip(keys, leaves, strict=True)
+    leaves = [x if x.any() else 0.1 * jax.random.normal(k, x.shape, x.dtype) for k, x in pairs]
+    return treedef.unflatten(leaves).on(space)
+
+
+def random_params(space, seed):
+    keys = jax.random.split(jax.random.key(seed), len(space.leaves))
+    pairs = zip(keys, space.leaves, strict=True)
+    return space.unflatten([jax.random.normal(k, x.shape, jnp.float32) for k, x in pairs])
+
+
+def two_updates(theta, space):
+    """Steps and states after two updates."""
+    optimizer, params = learned_optimizer(theta), random_params(space, 1)
+    state, run = optimizer.init(params), jax.jit(lambda *args: optimizer.update(*args))
+    for seed in (2, 3):
+        steps, state = run(random_params(space, seed), state, params)
+        params = jax.tree.map(jnp.add, params, steps)
+    return steps, state
+
+
+def largest_difference(found, expected):
+    """Relative to the largest number of each array."""
+    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True)
+    return max(float(np.max(np.abs(x - y)) / (np.max(np.abs(y)) or 1)) for x, y in pairs)
+
+
+KINDS_AND_FORMS = [
+    ("deepset", "code"),
+    ("deepset", "adaptive"),
+    ("nfn", "adaptive"),
+    ("unf", "normalized"),
+    ("unf", "adaptive"),
+    ("tied", "code"),
+]
+
+
+@pytest.mark.parametrize(("kind", "form"), KINDS_AND_FORMS)
+def test_slabs_change_nothing(kind, form, monkeypatch):
+    space = awkward_space()
+    theta = random_theta(kind, space, form)
+    expected = two_updates(theta, space)
+    monkeypatch.setattr(update, "TOGETHER", 40)
+    monkeypatch.setattr(update, "SLAB", {"cpu": 10})
+    monkeypatch.setattr(polar, "_LARGE", 20)
+    assert largest_difference(two_updates(theta, space), expected) < 3e-6
+
+
+@pytest.mark.parametrize(
+    ("kind", "form"), [("deepset", "normalized"), ("deepset", "adaptive"), ("tied", "code")]
+)
+def test_kernels_change_nothing_but_rounding(kind, form, monkeypatch):
+    space = tiled_space()
+    theta = random_theta(kind, space, form)
+    expected = two_updates(theta, space)
+    called = []
+    for name in ("steps", "gather", "describe", "hidden"):
+        function = getattr(kernel, name)
+
+        def counted(*args, name=name, function=function):
+            called.append(name)
+            return function(*args)
+
+        monkeypatch.setattr(kernel, name, counted)
+    monkeypatch.setattr(update, "TOGETHER", 200)
+    monkeypatch.setattr(kernel, "INTERPRET", True)
+    found = two_updates(theta, space)
+    assert set(called) == {"describe", "hidden", "steps" if kind == "deepset" else "gather"}
+    # f's products have factors of half precision; momenta have none.
+    assert largest_difference(found[0], expected[0]) < 5e-4
+    assert largest_difference(found[1].momenta, expected[1].momenta) < 1e-6
+
+
+def test_what_kernels_compute_has_derivatives(monkeypatch):
+    space = make_space({"w": "a b"}, {"w": (3, 4)})
+    params, gradient = random_params(space, 1), random_params(space, 2)
+
+    def loss(theta):
+        optimizer = learned_optimizer(theta)
+        steps, _ = optimizer.update(gradient, optimizer.init(params), params)
+        return jnp.sum(steps["w"] ** 2)
+
+    theta = random_theta("deepset", space, "normalized")
+    expected = jax.grad(loss)(theta)
+    monkeypatch.setattr(kernel, "INTERPRET", True)
+    assert largest_difference(jax.grad(loss)(theta), expected) < 1e-5
+
+
+@pytest.mark.parametrize("make", [awkward_space, tiled_space, spaces.gru_seq2seq])
+def test_windows_say_where_blocks_lie(make):
+    space = make()
+    for leaf, layout in zip(space.leaves, space.layouts, strict=True):
+        flat = np.arange(np.prod(leaf.shape))
+        blocks = layout.split(flat.reshape(leaf.shape))
+        for (offset, strides), block in zip(layout.windows(leaf.shape), blocks, strict=True):
+            indices = np.indices(block.shape)
+            places = offset + sum(i * s for i, s in zip(indices, strides, strict=True))
+            np.testing.assert_array_equal(places, block)
+
+
+def temporary_bytes(theta, space, donate):
+    optimizer = learned_optimizer(theta.on(space))
+    shapes = [jax.ShapeDtypeStruct(leaf.shape, jnp.float32) for leaf in space.leaves]
+    params = space.unflatten(shapes)
+    state = jax.eval_shape(optimizer.init, params)
+    run = jax.jit(optimizer.update, donate_argnums=(1,) if donate else ())
+    return run.lower(params, state, params).compile().memory_analysis().temp_size_in_bytes
+
+
+@pytest.mark.parametrize("donate", [False, True])
+def test_features_of_a_large_tensor_are_never_in_memory(donate):
+    space = make_space({"w": "a b"}, {"w": (1024, 2048)})
+    theta = init_theta("tied", key=KEY, form=FORMS["normalized"])
+    features = 1024 * 2048 * 32 * 4
+    assert temporary_bytes(theta, space, donate) < features / 8
+
+
+@pytest.mark.parametrize("kind", ["deepset", "unf", "tied", "unf-any"])
+def test_the_memory_of_an_update_of_gpt2(kind):
+    space = spaces.gpt2().relax()
+    made = kind.endswith("any")
+    theta = load(kind) if made else init_theta(kind, space, key=KEY, form=FORMS["normalized"])
+    assert temporary_bytes(theta, space, donate=False) <= 1.5 * 2**30
