@@ -15,6 +15,8 @@ from tests.laws.architectures import space_of
 from unf.basis import cost_report
 from unf.models import InvariantUNF
 from unf.nn import UNFLinear, leaf_shardings
+from unf.optim import FORMS, init_theta, learned_optimizer
+from unf.optim import _update as update
 
 SPACES = {
     "mlp": space_of(
@@ -161,7 +163,24 @@ def run_model(space) -> float:
     return difference(found, eqx.filter_jit(model)(x))
 
 
+def run_optimizer(space, kind) -> dict:
+    """An update of sharded weights, each leaf in slabs: the difference to one device."""
+    theta = init_theta(kind, space, key=jax.random.key(0), form=FORMS["normalized"], beta=0.3)
+    random, mesh = np.random.default_rng(0), Mesh(jax.devices(), "devices")
+    params = space.unflatten([random.standard_normal(leaf.shape) for leaf in space.leaves])
+    expected, cut = (learned_optimizer(theta, space=space, mesh=m) for m in (None, mesh))
+    update.TOGETHER, update.SLAB = 256, {"cpu": 1024}
+    sharded = jax.device_put(params, leaf_shardings(space, mesh))
+    compiled = jax.jit(cut.update).lower(sharded, cut.init(sharded), sharded).compile()
+    found = compiled(sharded, cut.init(sharded), sharded)
+    alone = jax.jit(expected.update)(params, expected.init(params), params)
+    moved = [size for kind, size in collectives(compiled.as_text()) if kind != "all-reduce"]
+    largest = 8 * max(prod(leaf.shape) for leaf in space.leaves)
+    return {"difference": difference(found, alone), "moved": max(moved, default=0) / largest}
+
+
 if __name__ == "__main__":
-    results = {name: run(space) for name, space in SPACES.items()}
-    batch, model = run_batch(SPACES["mlp"]), run_model(SPACES["rnn"])
-    print(json.dumps(results | {"batch": batch, "model": model}))
+    results: dict = {name: run(space) for name, space in SPACES.items()}
+    results |= {"batch": run_batch(SPACES["mlp"]), "model": run_model(SPACES["rnn"])}
+    results["optimizers"] = [run_optimizer(SPACES["fused qkv"], k) for k in ("deepset", "tied")]
+    print(json.dumps(results))

@@ -36,6 +36,9 @@ def test_laws_on_eight_devices():
     results = json.loads(run.stdout.splitlines()[-1])
     assert results.pop("batch") < 1e-12
     assert results.pop("model") < 1e-6  # in 32 bits
+    for found in results.pop("optimizers"):
+        assert found["difference"] < 1e-10
+        assert found["moved"] <= 1 / 4  # means over rows and columns, of all channels
     for name, found in results.items():
         check_gradients(name, found)
         check_report(name, found)

@@ -418,6 +418,9 @@ def test_mistakes():
     deepset = learned_optimizer(init_theta("deepset", key=KEY))
     with pytest.raises(unf.SpecError, match="not an array of real numbers"):
         deepset.init({"steps": jnp.zeros(3, jnp.int32)})
+    mesh = jax.sharding.Mesh(jax.devices()[:1], "devices")
+    with pytest.raises(ValueError, match="needs their weight space"):
+        learned_optimizer(init_theta("deepset", key=KEY), mesh=mesh)
     with pytest.raises(ValueError, match="hidden_channels is 0; expected at least 1"):
         init_theta("deepset", key=KEY, hidden_channels=0)
     with pytest.raises(ValueError, match="alpha is nan"):

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import Mesh
 from jaxtyping import Array, Int, PyTree
 
-from ..nn import TiedLinear
+from ..nn import TiedLinear, leaf_shardings
 from ..nn._pointwise import check_leaves
 from ..spec import Leaf, SpecError, WeightSpace
 from ..spec._tree import flatten_params
@@ -38,7 +39,12 @@ class LearnedState(NamedTuple):
 
 
 def learned_optimizer(
-    theta: Theta | str | os.PathLike, *, space: WeightSpace | None = None, scale: Any = 1.0
+    theta: Theta | str | os.PathLike,
+    *,
+    space: WeightSpace | None = None,
+    scale: Any = 1.0,
+    mesh: Mesh | None = None,
+    axis: str | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """An optimizer with the coefficients θ (§4.2).
 
@@ -64,6 +70,9 @@ def learned_optimizer(
         space: the weight space of the parameters, which a "tied" θ needs; `Theta.on` says which
             ones fit other kinds.
         scale: a factor of every update, which `optax.inject_hyperparams` can schedule.
+        mesh: devices across which parameters, gradients and the state are sharded, as in
+            `unf.nn.leaf_shardings`. No device then holds more of a large one than its shard.
+        axis: the mesh axis to shard them along; by default all of its axes together.
 
     Raises:
         SpecError: if the leaves or shapes of the parameters differ from θ's weight space.
@@ -77,6 +86,12 @@ def learned_optimizer(
         )
 
     given = theta if space is None else theta.on(space)
+    sharded_space = given.space if space is None else space
+    if mesh is not None and sharded_space is None:
+        raise ValueError(
+            "to shard parameters across a mesh, this optimizer needs their weight space: "
+            "learned_optimizer(theta, space=unf.infer(fn, params, *inputs), mesh=mesh)"
+        )
 
     def init(params: PyTree) -> LearnedState:
         theta = _at_sizes_of(given, params)
@@ -112,7 +127,12 @@ def learned_optimizer(
         *flat, units = [nothing if t is None else treedef.flatten_up_to(t) for t in trees]
         tensors = [Entries(*each) for each in zip(leaves, *flat, strict=True)]
         factor = -theta.learning_rate(state.step) * scale
-        steps, new = update_tensors(theta, state.step, tensors, units, factor, nothing)
+        if mesh is None:
+            steps, new = update_tensors(theta, state.step, tensors, units, factor, nothing)
+        else:
+            tensors, places = _shard(sharded_space, tensors, mesh, axis)
+            steps, new = update_tensors(theta, state.step, tensors, units, factor, places)
+            new, _ = _shard(sharded_space, new, mesh, axis)
         steps = [x.astype(w.dtype) for x, w in zip(steps, leaves, strict=True)]
         kept = {
             name: treedef.unflatten([x._asdict()[name] for x in new])
@@ -122,6 +142,19 @@ def learned_optimizer(
         return treedef.unflatten(steps), state._replace(step=state.step + 1, **kept)
 
     return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _shard(
+    space: WeightSpace | None, tensors: list[Entries], mesh: Mesh, axis: str | None
+) -> tuple[list[Entries], list[int | None]]:
+    """The tensors sharded across a mesh, and the axis along which each one is."""
+    assert space is not None
+    shardings = jax.tree.leaves(leaf_shardings(space, mesh, axis))
+    pairs = zip(tensors, shardings, strict=True)
+    return (
+        [jax.lax.with_sharding_constraint(x, jax.tree.map(lambda _, s=s: s, x)) for x, s in pairs],
+        [next((i for i, name in enumerate(s.spec) if name is not None), None) for s in shardings],
+    )
 
 
 def _wide(x: Array) -> jnp.dtype:
