@@ -29,6 +29,7 @@ _TILE, _TILES = 256, 8
 """Entries of a tile, and tiles of a program."""
 _ROWS, _COLUMNS, _ROWS_AT_ONCE = 2, 64, 32
 """Rows and columns of a tile, and rows of a program, for means over rows and columns."""
+_LEAST_CAPABILITY = 8.0
 _LEAST = 16
 """Tensors with fewer rows or columns have no such tiles."""
 _PROGRAMS = 2048
@@ -41,7 +42,7 @@ _arange = partial(jnp.arange, dtype=jnp.int32)
 
 
 def is_available() -> bool:
-    """Whether kernels can be compiled here."""
+    """Whether kernels can be compiled here: on NVIDIA GPUs, from Ampere on."""
     if INTERPRET:
         return True
     if jax.default_backend() != "gpu":
@@ -50,7 +51,8 @@ def is_available() -> bool:
         from jax.experimental.pallas import triton  # noqa: F401
     except ImportError:
         return False
-    return "nvidia" in jax.devices()[0].device_kind.lower()
+    capability = str(getattr(jax.devices()[0], "compute_capability", ""))
+    return capability.replace(".", "").isdigit() and float(capability) >= _LEAST_CAPABILITY
 
 
 def supports(theta: Theta, tensors: Sequence[Entries]) -> bool:

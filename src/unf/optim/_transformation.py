@@ -45,6 +45,7 @@ def learned_optimizer(
     scale: Any = 1.0,
     mesh: Mesh | None = None,
     axis: str | None = None,
+    kernels: bool = True,
 ) -> optax.GradientTransformationExtraArgs:
     """An optimizer with the coefficients θ (§4.2).
 
@@ -73,6 +74,7 @@ def learned_optimizer(
         mesh: devices across which parameters, gradients and the state are sharded, as in
             `unf.nn.leaf_shardings`. No device then holds more of a large one than its shard.
         axis: the mesh axis to shard them along; by default all of its axes together.
+        kernels: whether to use GPU kernels, where they are supported.
 
     Raises:
         SpecError: if the leaves or shapes of the parameters differ from θ's weight space.
@@ -127,11 +129,12 @@ def learned_optimizer(
         *flat, units = [nothing if t is None else treedef.flatten_up_to(t) for t in trees]
         tensors = [Entries(*each) for each in zip(leaves, *flat, strict=True)]
         factor = -theta.learning_rate(state.step) * scale
-        if mesh is None:
-            steps, new = update_tensors(theta, state.step, tensors, units, factor, nothing)
-        else:
+        places: list[int | None] = nothing
+        if mesh is not None:
             tensors, places = _shard(sharded_space, tensors, mesh, axis)
-            steps, new = update_tensors(theta, state.step, tensors, units, factor, places)
+        args = theta, state.step, tensors, units, factor
+        steps, new = update_tensors(*args, sharded=places, kernels=kernels)
+        if mesh is not None:
             new, _ = _shard(sharded_space, new, mesh, axis)
         steps = [x.astype(w.dtype) for x, w in zip(steps, leaves, strict=True)]
         kept = {

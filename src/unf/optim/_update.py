@@ -51,7 +51,9 @@ def update_tensors(
     tensors: Sequence[Entries],
     units: Sequence[Any],
     factor: Array,
+    *,
     sharded: Sequence[int | None],
+    kernels: bool,
 ) -> Update:
     """The step of each tensor times a factor, and its next momenta and squares.
 
@@ -62,10 +64,11 @@ def update_tensors(
         units: for adaptive steps, the units of weights; else None for each.
         factor: −αₜ, or that times something else.
         sharded: for each tensor, the axis along which it is sharded; slabs are cut along others.
+        kernels: whether to use kernels where they are supported.
     """
     args = theta, step, list(tensors), list(units), factor
-    alone = all(axis is None for axis in sharded)
-    if alone and kernel.is_available() and kernel.supports(theta, tensors):
+    kernels = kernels and all(axis is None for axis in sharded)
+    if kernels and kernel.is_available() and kernel.supports(theta, tensors):
         return _with_kernels(*args)
     return _update(*args, sharded=sharded, kernels=False)
 
