@@ -73,10 +73,13 @@ def accumulate(theta: Theta, x: Entries) -> Entries:
 def describe(
     theta: Theta, step: Int[Array, ""], tensors: Sequence[Entries], units: Sequence[Any]
 ) -> list[Whole]:
-    """What every entry of each tensor knows, from all entries after `accumulate`.
+    """What every entry of each tensor knows, from all entries after `accumulate`."""
+    each = zip(mean_squares(theta, step, tensors), tensors, units, strict=True)
+    return [whole_from_squares(theta, squares, x, unit) for squares, x, unit in each]
 
-    Tensors of one shape are reduced together.
-    """
+
+def mean_squares(theta: Theta, step: Int[Array, ""], tensors: Sequence[Entries]) -> list[Any]:
+    """Mean squares of what is measured of each tensor, or None; those of one shape at once."""
     form, squares = theta.form, dict[int, Any]()
     by_shape: dict[tuple[int, ...], list[int]] = {}
     if form.is_adaptive or (theta.reads_momenta and form.normalize != "none"):
@@ -89,8 +92,7 @@ def describe(
         means = [jnp.mean(jnp.square(_clipped(form, array)), axis=axes) for array in joined]
         found = jnp.concatenate([mean.reshape(len(same), -1) for mean in means], axis=1)
         squares |= dict(zip(same, found, strict=True))
-    pairs = zip(tensors, units, strict=True)
-    return [whole_from_squares(theta, squares.get(i), *pair) for i, pair in enumerate(pairs)]
+    return [squares.get(i) for i in range(len(tensors))]
 
 
 def _channels(theta: Theta, step: Int[Array, ""], x: Entries) -> list[Array]:

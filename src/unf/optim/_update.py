@@ -31,7 +31,16 @@ from ..nn._slabs import (
     take_diagonal,
 )
 from . import _kernel as kernel
-from ._entries import Entries, Whole, accumulate, describe, features, step_of
+from ._entries import (
+    Entries,
+    Whole,
+    accumulate,
+    describe,
+    features,
+    mean_squares,
+    step_of,
+    whole_from_squares,
+)
 from ._polar import matrix_axes, polar_factors
 from ._theta import Theta
 
@@ -165,11 +174,11 @@ def _update_pointwise(
         return x, [step_of(theta, step, x, whole, output, factor)]
 
     for i in sorted(large):
-        whole = _describe_one(context, tensors[i], units[i])
+        cut = _cut(_axes_of(tensors[i], sharded[i]), tensors[i].weights.shape)
+        whole = _describe_one(context, tensors[i], units[i], cut)
         if kernels:
             new[i], steps[i] = kernel.steps(theta, step, tensors[i], whole, factor)
         else:
-            cut = _cut(_axes_of(tensors[i], sharded[i]), tensors[i].weights.shape)
             body = partial(at_entries, whole)
             new[i], (steps[i],) = _in_slabs(body, tensors[i], cut, [cut.axis])
     return [steps[i] for i in range(len(tensors))], [new[i] for i in range(len(tensors))]
@@ -190,11 +199,11 @@ def _update_equivariant(
         return x, gather(slabs, head.coefficients, leaf, hidden)
 
     for i in slabs.leaves:
-        wholes[i] = _describe_one(context, tensors[i], units[i])
+        axes = [pair for pair in slabs.cuts(i) if pair[0] != sharded[i]]
+        cut, parts = _cut(axes, tensors[i].weights.shape), slabs.parts[i]
+        wholes[i] = _describe_one(context, tensors[i], units[i], cut)
         windows = _windows(slabs, i) if kernels else None
         if windows is None:
-            axes = [pair for pair in slabs.cuts(i) if pair[0] != sharded[i]]
-            cut, parts = _cut(axes, tensors[i].weights.shape), slabs.parts[i]
             places = [slabs.axis(i, part, cut.axis) if cut.is_cut else None for part in parts]
             before = {n: gathered[part] for n, part in enumerate(parts) if part in gathered}
             body = partial(at_entries, i, wholes[i])
@@ -260,10 +269,15 @@ def _describe(
     return new, describe(context.theta, context.step, new, units)
 
 
-def _describe_one(context: _Context, x: Entries, unit: Any) -> Whole:
+def _describe_one(context: _Context, x: Entries, unit: Any, cut: "_Cut") -> Whole:
+    """What every entry of a large tensor knows of it."""
+    theta, step = context.theta, context.step
     if context.kernels:
-        return kernel.describe(context.theta, context.step, x, unit)
-    return _describe(context, [x], [unit])[1][0]
+        return kernel.describe(theta, step, x, unit)
+    squares = _mean_over_slabs(
+        lambda x: mean_squares(theta, step, [accumulate(theta, x)])[0], x, cut
+    )
+    return whole_from_squares(theta, squares, x, unit)
 
 
 def _hidden_together(
@@ -355,6 +369,31 @@ def _cut(axes: Sequence[tuple[int, int]], shape: tuple[int, ...]) -> _Cut:
     return _Cut(-axis, size, length)
 
 
+def _slab_of(arrays: PyTree, cut: _Cut, unit: int, start: Any, length: int) -> PyTree:
+    take = partial(jax.lax.dynamic_slice_in_dim, start_index=start * unit, axis=cut.axis)
+    return jax.tree.map(lambda array: take(array, slice_size=length * unit), arrays)
+
+
+def _mean_over_slabs(function: Callable[[Entries], Any], x: Entries, cut: _Cut) -> Any:
+    """The mean of a function over all slabs of a tensor, each with the weight of its entries."""
+    if not cut.is_cut:
+        return function(x)
+    unit = x.weights.shape[cut.axis] // cut.size
+    count, rest = divmod(cut.size, cut.length)
+
+    def weighted(start: Any, length: int) -> Any:
+        found = function(_slab_of(x, cut, unit, start, length))
+        return jax.tree.map(lambda mean: mean * (length / cut.size), found)
+
+    def add(i: Array, total: Any) -> Any:
+        return jax.tree.map(jnp.add, total, weighted(i * cut.length, cut.length))
+
+    total = jax.lax.fori_loop(1, count, add, weighted(0, cut.length))
+    if rest:
+        total = jax.tree.map(jnp.add, total, weighted(count * cut.length, rest))
+    return total
+
+
 def _in_slabs(
     body: Callable[[Entries], tuple[Entries, list[Array]]],
     x: Entries,
@@ -376,9 +415,7 @@ def _in_slabs(
     kept = {name: x._asdict()[name] for name in ("nominal", "momenta", "squares")}
     added = {i: place for i, place in enumerate(places) if i in initial and place is not None}
 
-    def at(start: Any, length: int, tree: PyTree) -> PyTree:
-        take = partial(jax.lax.dynamic_slice_in_dim, start_index=start * unit, axis=cut.axis)
-        return jax.tree.map(lambda array: take(array, slice_size=length * unit), tree)
+    at = lambda start, length, arrays: _slab_of(arrays, cut, unit, start, length)  # noqa: E731
 
     def old(start: Any, length: int, kept: PyTree, found: list[Array]) -> PyTree:
         """What a slab reads of arrays that are replaced."""
