@@ -89,6 +89,18 @@ def test_slabs_change_nothing(kind, form, monkeypatch):
     assert largest_difference(two_updates(theta, space), expected) < 3e-6
 
 
+@pytest.mark.parametrize("kind", ["deepset", "tied"])
+def test_the_last_slab_may_be_shorter(kind, monkeypatch):
+    space = make_space({"w": "a b"}, {"w": (211, 199)})  # two primes
+    theta = random_theta(kind, space, "normalized")
+    expected = two_updates(theta, space)
+    monkeypatch.setattr(update, "TOGETHER", 40)
+    monkeypatch.setattr(update, "SLAB", {"cpu": 4000})
+    cut = update._cut([(0, 211), (1, 199)], (211, 199))
+    assert cut.size % cut.length
+    assert largest_difference(two_updates(theta, space), expected) < 3e-6
+
+
 @pytest.mark.parametrize(
     ("kind", "form"), [("deepset", "normalized"), ("deepset", "adaptive"), ("tied", "code")]
 )

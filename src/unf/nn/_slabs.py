@@ -91,7 +91,7 @@ class Slabs:
         Of an axis that is a product, the indices of the first factor count.
         """
         space, found = self.plan.in_space, []
-        members = [b for b, block in enumerate(space.blocks) if block.leaf == leaf]
+        members = self.blocks_of(leaf)
         for axis, size in enumerate(space.leaves[leaf].shape):
             atoms = [[a for a in space.blocks[b].atoms if a.axis == axis] for b in members]
             uncut = all(prod(atom.size for atom in each) == size for each in atoms)
@@ -115,6 +115,16 @@ class Slabs:
         space = self.plan.in_space.blocks[block]
         atom = next(i for i, atom in enumerate(space.atoms) if atom.axis == leaf_axis)
         return self.own_stack(block).orders[0].index(space.permuted.index(atom))
+
+    def blocks_of(self, leaf: int) -> list[int]:
+        """The blocks of a leaf, in the order in which its layout splits it."""
+        return [i for i, block in enumerate(self.plan.in_space.blocks) if block.leaf == leaf]
+
+    def fold(self, leaf: int, x: Array) -> dict[int, Array]:
+        """The blocks of a leaf, or of a slab of it, with their fixed axes among the channels."""
+        space = self.plan.in_space
+        pairs = zip(self.blocks_of(leaf), space.layouts[leaf].split(x), strict=True)
+        return {i: space.blocks[i].fold(part) for i, part in pairs}
 
     def parts_of(self, block: int) -> list[Part]:
         """The parts that one block adds to."""
@@ -140,13 +150,12 @@ class Slabs:
     def diagonals(self, leaf: int) -> list[tuple[int, View]]:
         """The blocks of a leaf with the diagonals of them that the layer reads, whole."""
         found = []
-        for position, block in enumerate(self.plan.in_space.blocks):
-            index = self.stack_of[position]
-            if block.leaf == leaf and index in self.stacks:
-                stack = self.plan.in_stacks[index]
-                groups = {view.groups for view in self.views[index]}
-                whole = {make_view(set(each), set(), stack.labels) for each in groups}
-                found += [(position, view) for view in sorted(whole - {whole_view(stack)}, key=str)]
+        for block in self.blocks_of(leaf):
+            index = self.stack_of[block]
+            stack = self.plan.in_stacks[index]
+            groups = {view.groups for view in self.views[index]}
+            whole = {make_view(set(each), set(), stack.labels) for each in groups}
+            found += [(block, view) for view in sorted(whole - {whole_view(stack)}, key=str)]
         return found
 
 
@@ -173,12 +182,8 @@ def gather(
     features: Array,
 ) -> list[Array]:
     """The parts of a leaf, or of a slab of it, from its features there."""
-    space = slabs.plan.in_space
-    arrays = space.layouts[leaf].split(features)
-    places = [i for i, block in enumerate(space.blocks) if block.leaf == leaf]
-    folded = {i: space.blocks[i].fold(x) for i, x in zip(places, arrays, strict=True)}
     found: dict[Part, Array] = {}
-    for block, x in folded.items():
+    for block, x in slabs.fold(leaf, features).items():
         stack, own = slabs.plan.in_stacks[slabs.stack_of[block]], slabs.own_stack(block)
         parts = slabs.parts_of(block)
         reduced = reduce_stack(own, {part.view for part in parts}, x)
@@ -231,11 +236,10 @@ def parts_from(
 
 def take_diagonal(slabs: Slabs, block: int, diagonal: View, leaf: Array) -> Array:
     """A leaf's entries on a diagonal of one of its blocks: [diagonal..., fixed, trailing]."""
-    space = slabs.plan.in_space
-    index = [i for i, b in enumerate(space.blocks) if b.leaf == space.blocks[block].leaf]
-    part = space.layouts[space.blocks[block].leaf].split(leaf)[index.index(block)]
-    x = reduce_stack(slabs.own_stack(block), {diagonal}, space.blocks[block].fold(part))[diagonal]
-    return x.reshape(*x.shape[:-1], space.blocks[block].width, -1)
+    described = slabs.plan.in_space.blocks[block]
+    folded = slabs.fold(described.leaf, leaf)[block]
+    x = reduce_stack(slabs.own_stack(block), {diagonal}, folded)[diagonal]
+    return x.reshape(*x.shape[:-1], described.width, -1)
 
 
 def apply_to_parts(
@@ -257,11 +261,7 @@ def apply_to_parts(
         others: the features of all other leaves.
     """
     plan, space = slabs.plan, slabs.plan.in_space
-    whole = {}
-    for leaf, x in others.items():
-        places = [i for i, block in enumerate(space.blocks) if block.leaf == leaf]
-        split = zip(places, space.layouts[leaf].split(x), strict=True)
-        whole |= {i: space.blocks[i].fold(part) for i, part in split}
+    whole = {i: x for leaf, array in others.items() for i, x in slabs.fold(leaf, array).items()}
     features, mixed = {}, {}
     for index, stack in enumerate(plan.in_stacks):
         views = slabs.views[index]

@@ -178,11 +178,9 @@ def steps(
 
     operands = [*arrays, *_constants(theta, step, whole, bias, factor)]
     operands += [*_layers(theta, step, hidden, _lane_order(theta)), last]
-    shapes = [jax.ShapeDtypeStruct(arrays[names.index(n)].shape, jnp.float32) for n in task.kept]
-    shapes.append(jax.ShapeDtypeStruct((size,), jnp.float32))
-    aliases = {names.index(name): i for i, name in enumerate(task.kept)}
-    *kept, out = _call(run, shapes, operands, -(-size // (_TILE * _TILES)), aliases)
-    return _with_kept(x, task, kept), out.reshape(x.weights.shape)
+    programs = -(-size // (_TILE * _TILES))
+    new, (out,) = _call_in_place(run, x, task, names, operands, programs, [size])
+    return new, out.reshape(x.weights.shape)
 
 
 def gather(
@@ -257,11 +255,9 @@ def gather(
     operands += [*_layers(theta, step, hidden, _lane_order(theta)), last]
     lengths = [prod(sizes) * count, batch * column_tiles * rows * hidden]
     lengths.append(batch * row_tiles * cols * hidden)
-    shapes = [jax.ShapeDtypeStruct(arrays[names.index(n)].shape, jnp.float32) for n in task.kept]
-    shapes += [jax.ShapeDtypeStruct((length,), jnp.float32) for length in lengths]
-    aliases = {names.index(name): i for i, name in enumerate(task.kept)}
     programs = batch * row_tiles * column_tiles
-    *kept, mixed, over_columns, over_rows = _call(run, shapes, operands, programs, aliases)
+    new, found = _call_in_place(run, x, task, names, operands, programs, lengths)
+    mixed, over_columns, over_rows = found
 
     def mean(partial_sums: Array, tiles: int, axis: int, size: int) -> Array:
         """Means over one axis of tiles, with the other one, `axis`, in its place."""
@@ -272,8 +268,7 @@ def gather(
 
     over_rows = mean(over_rows, row_tiles, window.column, rows)
     over_columns = mean(over_columns, column_tiles, window.row, cols)
-    found = mixed.reshape(*sizes, count), over_rows, over_columns
-    return _with_kept(x, task, kept), found
+    return new, (mixed.reshape(*sizes, count), over_rows, over_columns)
 
 
 def hidden(
@@ -313,11 +308,6 @@ def _refs(names: Sequence[str], refs: Sequence[Any], others: int) -> list[Any]:
     """The arrays of a tensor by name, and the operands after them."""
     count = len(names)
     return [dict(zip(names, refs, strict=False)), *refs[count : count + others]]
-
-
-def _with_kept(x: Entries, task: "_Task", kept: Sequence[Array]) -> Entries:
-    pairs = zip(task.kept, kept, strict=True)
-    return x._replace(**{name: a.reshape(getattr(x, name).shape) for name, a in pairs})
 
 
 def _lanes(channels: int) -> int:
@@ -361,15 +351,32 @@ def _layers(
     """The trunk's weights and biases, with time in the first bias, padded with zeros."""
     first, *rest = jax.tree.map(lambda p: p.astype(jnp.float32), theta.trunk)
     on_entries, on_time = jnp.split(first.weight, [theta.form.channels], axis=1)
-    now = on_time @ theta.form.time_features(step, jnp.dtype(jnp.float32)) + first.bias.astype(
-        jnp.float32
-    )
+    now = on_time @ theta.form.time_features(step, jnp.dtype(jnp.float32)) + first.bias
     first_rows = on_entries.T if order is None else on_entries.T[np.array(order)]
     out = [_padded(first_rows, (_LANES, hidden)), _padded(now, (hidden,))]
     for layer in rest:
         weight, bias = layer.weight.T, layer.bias
         out += [_padded(weight, (hidden, hidden)), _padded(bias, (hidden,))]
     return out
+
+
+def _call_in_place(
+    run: Callable,
+    x: Entries,
+    task: "_Task",
+    names: Sequence[str],
+    operands: Sequence[Array],
+    programs: int,
+    lengths: Sequence[int],
+) -> tuple[Entries, Sequence[Array]]:
+    """Entries whose momenta and squares a kernel replaced, and vectors that it made."""
+    sizes = [*(getattr(x, name).size for name in task.kept), *lengths]
+    shapes = [jax.ShapeDtypeStruct((size,), jnp.float32) for size in sizes]
+    aliases = {names.index(name): i for i, name in enumerate(task.kept)}
+    found = _call(run, shapes, operands, programs, aliases)
+    pairs = zip(task.kept, found, strict=False)
+    new = x._replace(**{name: a.reshape(getattr(x, name).shape) for name, a in pairs})
+    return new, found[len(task.kept) :]
 
 
 def _call(

@@ -130,12 +130,13 @@ def learned_optimizer(
         tensors = [Entries(*each) for each in zip(leaves, *flat, strict=True)]
         factor = -theta.learning_rate(state.step) * scale
         places: list[int | None] = nothing
+        whole = sharded_space if theta.space is None else theta.space  # at the parameters' sizes
         if mesh is not None:
-            tensors, places = _shard(sharded_space, tensors, mesh, axis)
+            tensors, places = _shard(whole, tensors, mesh, axis)
         args = theta, state.step, tensors, units, factor
         steps, new = update_tensors(*args, sharded=places, kernels=kernels)
         if mesh is not None:
-            new, _ = _shard(sharded_space, new, mesh, axis)
+            new, _ = _shard(whole, new, mesh, axis)
         steps = [x.astype(w.dtype) for x, w in zip(steps, leaves, strict=True)]
         kept = {
             name: treedef.unflatten([x._asdict()[name] for x in new])

@@ -8,7 +8,7 @@ layer needs.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from math import log, prod
+from math import ceil, log, prod
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -49,7 +49,8 @@ TOGETHER = 2**20
 SLAB = {"cpu": 2**13}
 """About how many entries a slab has on each backend: few on CPUs, so that it stays in caches."""
 _SLAB = 2**18
-_NEAR = log(8)
+_NEAR = 8
+"""By which factor slabs may be longer or shorter than wanted, so that all are alike."""
 
 Update = tuple[list[Array], list[Entries]]
 
@@ -316,9 +317,8 @@ def _cast(module: Any, dtype: Any) -> Any:
 def _windows(slabs: Slabs, leaf: int) -> dict[int, kernel.Window] | None:
     """The blocks of a leaf as a kernel reads them; None if it cannot."""
     space, found = slabs.plan.in_space, {}
-    members = [b for b, block in enumerate(space.blocks) if block.leaf == leaf]
     windows = space.layouts[leaf].windows(space.leaves[leaf].shape)
-    for b, (offset, strides) in zip(members, windows, strict=True):
+    for b, (offset, strides) in zip(slabs.blocks_of(leaf), windows, strict=True):
         axes, block = slabs.large_axes(b), space.blocks[b]
         if block.fixed or len(axes) < 2:
             return None
@@ -361,10 +361,10 @@ def _cut(axes: Sequence[tuple[int, int]], shape: tuple[int, ...]) -> _Cut:
     found = []
     for axis, size in axes:
         length = max(1.0, min(size, wanted * size / prod(shape)))
-        divisors = [n for n in range(1, size + 1) if size % n == 0]
-        near = min(divisors, key=lambda n: abs(log(n / length)))
-        is_near = _NEAR > abs(log(near / length))
-        found.append((is_near, size, -axis, near if is_near else int(length)))
+        near = range(max(1, ceil(length / _NEAR)), min(size, int(length * _NEAR)) + 1)
+        divisors = [n for n in near if size % n == 0]
+        best = min(divisors, key=lambda n, length=length: abs(log(n / length)), default=None)
+        found.append((best is not None, size, -axis, best or int(length)))
     _, size, axis, length = max(found, default=(True, 1, 0, 1))
     return _Cut(-axis, size, length)
 
