@@ -5,7 +5,7 @@ import json
 import pytest
 
 from unf.lab import figure2
-from unf.lab.lopt import MetaTraining
+from unf.lab.lopt import MetaError, MetaTraining
 
 TINY = MetaTraining(steps=2, pairs=2, window=2, horizon=4)
 
@@ -15,16 +15,21 @@ def test_figure_2_from_nothing(tmp_path, monkeypatch):
     monkeypatch.delenv("UNF_DATA", raising=False)
     monkeypatch.setitem(figure2.KINDS, "mlp", ("sgdm",))
     said = []
-    run = {"tasks": ("mlp",), "options": TINY, "seeds": 2, "announce": said.append}
+    run = {"tasks": ("mlp",), "options": TINY, "seeds": 2, "networks": 2, "announce": said.append}
     result = figure2.run(tmp_path, **run, show_progress=False)
     assert (tmp_path / "figure2.png").exists() and "digits" in said[0]
-    assert set(result.comparisons[0].curves) == {"sgdm", "adam", "sgdm-tuned"}
-    assert result.comparisons[0].notes["sgdm"]["meta-steps"] == TINY.steps
-    files = [tmp_path / "mlp" / "sgdm" / "metrics.csv", tmp_path / "mlp.json"]
+    names = {"sgdm/seed-0", "sgdm/seed-1", "adam", "sgdm-tuned"}
+    assert set(result.comparisons[0].curves) == names
+    assert set(result.comparisons[0].grouped().curves) == {"sgdm", "adam", "sgdm-tuned"}
+    assert result.comparisons[0].notes["sgdm/seed-0"]["meta-steps"] == TINY.steps
+    assert "over meta-trainings where there are several, up to 2" in str(result)
+    files = [tmp_path / "mlp" / "sgdm" / "seed-1" / "metrics.csv", tmp_path / "mlp.json"]
     before = [(file.read_bytes(), file.stat().st_mtime) for file in files]
     figure2.run(tmp_path, **run, show_progress=False)
     assert [(file.read_bytes(), file.stat().st_mtime) for file in files] == before
-    figure2.run(tmp_path, **(run | {"seeds": 3}), show_progress=False)
+    figure2.run(tmp_path, **(run | {"networks": 3}), show_progress=False)
     assert json.loads(files[1].read_text())["seeds"] == [0, 1, 2]
     with pytest.raises(ValueError, match=r"tasks \['gan'\]"):
         figure2.run(tmp_path, tasks=("gan",))
+    with pytest.raises(MetaError, match=r"trials.json: not the trials .* unf lopt tune"):
+        figure2.run(tmp_path, **run, tuned=tmp_path / "nowhere", show_progress=False)

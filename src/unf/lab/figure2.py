@@ -9,16 +9,20 @@ from .._persistence import write_whole
 from ..meta import Task
 from . import plots
 from .lopt import Comparison, MetaTraining, compare, meta_train
-from .lopt._job import OPTIMIZER, Pace
+from .lopt._job import OPTIMIZER, Pace, apart
 from .lopt._options import SMALL, make_task
+from .lopt._tune import best_options
 
 KINDS = {
-    "mlp": ("sgdm", "deepset", "unf"),
-    "cnn": ("sgdm", "deepset", "nfn", "unf"),
-    "rnn": ("sgdm", "deepset", "unf"),
-    "transformer": ("sgdm", "deepset", "unf"),
+    "mlp": ("sgdm", "deepset", "unf", "tied"),
+    "cnn": ("sgdm", "deepset", "nfn", "unf", "tied"),
+    "rnn": ("sgdm", "deepset", "unf", "tied"),
+    "transformer": ("sgdm", "deepset", "unf", "tied"),
 }
-"""Optimizers of each panel; on MLPs NFN is UNF, and on the last two it does not apply."""
+"""Optimizers of each panel; on MLPs NFN is UNF, and on the last two it does not apply. The paper
+has all but the tied one."""
+STEPS = {"mlp": 50_000, "cnn": 10_000, "rnn": 20_000, "transformer": 5_000}
+"""Meta-steps; the paper has 50,000 on every task."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,11 +42,13 @@ def run(
     *,
     tasks: tuple[str, ...] = tuple(KINDS),
     options: MetaTraining | None = None,
+    tuned: Path | None = None,
     steps: Mapping[str, int] | None = None,
     small: bool = False,
     folder: str | None = None,
     seed: int = 0,
-    seeds: int = 5,
+    seeds: int = 3,
+    networks: int = 5,
     announce: Callable[[str], None] = lambda text: None,
     show_progress: bool = True,
 ) -> Result:
@@ -52,49 +58,77 @@ def run(
         out: the folder for everything.
         tasks: the panels.
         options: the settings of meta-training, by default the paper's.
-        steps: meta-steps by task, where they differ from `options`.
+        tuned: a folder with the trials of `tune_meta_training` for every task and kind, in folders
+            such as `mlp-unf`; the best settings replace `options`.
+        steps: meta-steps by task, by default `STEPS`, or those of `options`.
         small: a version for CPUs.
         folder: where the data are, by default the folder that the variable UNF_DATA names.
-        seed: the seed of meta-training.
-        seeds: networks that are trained for each curve.
+        seed: the seed of the first meta-training.
+        seeds: meta-trainings of each optimizer.
+        networks: networks that each of them trains.
         announce: is called with a line about each task's data.
         show_progress: show rates and the time left on standard error.
     """
     unknown = [name for name in (*tasks, *(steps or {})) if name not in KINDS]
     if unknown:
         raise ValueError(f"unknown tasks {unknown}; expected some of {list(KINDS)}")
-    if seeds < 1:
-        raise ValueError(f"seeds is {seeds}; expected at least 1")
-    options = options or (SMALL if small else MetaTraining())
+    if seeds < 1 or networks < 1:
+        raise ValueError(f"seeds is {seeds} and networks {networks}; expected at least 1")
+    usual = SMALL if small else options
     comparisons, prepared = [], [make_task(name, folder=folder) for name in tasks]
+    chosen = {
+        (name, kind): dataclasses.replace(
+            best_options(tuned / f"{name}-{kind}") if tuned else usual or MetaTraining(),
+            steps=(steps or {}).get(name, usual.steps if usual else STEPS[name]),
+        )
+        for name in tasks
+        for kind in KINDS[name]
+    }
     for name, (task, about) in zip(tasks, prepared, strict=True):
         announce(f"{name}: {about}")
-        chosen = dataclasses.replace(options, steps=(steps or {}).get(name, options.steps))
-        comparisons.append(_panel(task, out, chosen, seed, list(range(seeds)), show_progress))
+        panel = {kind: chosen[name, kind] for kind in KINDS[name]}
+        comparison = _panel(task, out, panel, range(seed, seed + seeds), networks, show_progress)
+        comparisons.append(comparison)
         plots.save(plots.optimizer_curves(comparisons), out / "figure2.png")
     return Result(comparisons, out)
 
 
 def _panel(
-    task: Task, out: Path, options: MetaTraining, seed: int, seeds: list[int], show_progress: bool
+    task: Task,
+    out: Path,
+    options: Mapping[str, MetaTraining],
+    seeds: range,
+    networks: int,
+    show_progress: bool,
 ) -> Comparison:
     thetas: dict[str, Any] = {}
     notes: dict[str, dict[str, Any]] = {}
-    for kind in KINDS[task.name]:
-        pace = Pace(options)
-        thetas[kind] = meta_train(
-            task, kind, out / task.name / kind, options, seed=seed, resume=True,
+    files = []
+    for kind, chosen in options.items():
+        pace, place = Pace(chosen, len(seeds)), out / task.name / kind
+        theta = meta_train(
+            task, kind, place, chosen, seed=seeds[0], seeds=len(seeds), resume=True,
             on_metrics=pace, show_progress=show_progress,
         )  # fmt: skip
-        notes[kind] = {"meta-steps": options.steps}
+        note: dict[str, Any] = {"meta-steps": chosen.steps}
         if pace.rate:
-            notes[kind]["trajectory-steps/s"] = round(pace.rate)
-    file, horizon = out / f"{task.name}.json", options.horizon or task.horizon
-    known = _evaluated(file, [out / task.name / kind / OPTIMIZER for kind in thetas])
-    if known is not None and known.seeds == seeds:
+            note["trajectory-steps/s"] = round(pace.rate)
+        names = [f"{kind}/seed-{seed}" for seed in seeds] if len(seeds) > 1 else [kind]
+        thetas |= dict(zip(names, apart(theta), strict=True))
+        notes |= dict.fromkeys(names, note)
+        files += [out / task.name / name / OPTIMIZER for name in names]
+    file, horizons = out / f"{task.name}.json", {x.horizon for x in options.values()}
+    horizon = max(horizons) or task.horizon
+    known = _evaluated(file, files)
+    if known is not None and len(known.seeds) == networks and {*thetas} <= {*known.curves}:
         return known
     comparison = compare(
-        task, thetas, horizon=horizon, seeds=seeds, notes=notes, show_progress=show_progress
+        task,
+        thetas,
+        horizon=horizon,
+        seeds=range(networks),
+        notes=notes,
+        show_progress=show_progress,
     )
     write_whole(file, comparison.to_json())
     return comparison

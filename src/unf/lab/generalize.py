@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -19,14 +18,22 @@ from ..optim import Theta, load, origin
 from . import plots
 from ._folder import provenance
 from ._scores import standard_error
-from .lopt import Comparison, Curves, compare
-from .lopt._evaluate import GRIDS, Grid, describe_losses, make_grid, survived, survivors, title
+from .lopt import Comparison, compare
+from .lopt._evaluate import (
+    GRIDS,
+    SEED,
+    Grid,
+    describe_losses,
+    make_grid,
+    survived,
+    survivors,
+    title,
+)
 from .lopt._job import OPTIMIZER
 from .lopt._options import UNSEEN, make_task
 
 SHIPPED = ("unf-any", "deepset-any")
 """Optimizers for any network that come with the package."""
-_SEED = re.compile(r"seed-\d+")
 Rates = Sequence[float] | Float[np.ndarray, " _"]
 
 
@@ -132,28 +139,13 @@ class Result:
 
     @cached_property
     def groups(self) -> dict[str, list[str]]:
-        """Optimizers, learned ones first, and the names of the meta-trainings of each.
-
-        The meta-trainings "tied/seed-0" and "tied/seed-1" are of one optimizer, "tied".
-        """
-        found: dict[str, list[str]] = {}
-        for name in self.comparisons[0].curves:
-            group, _, seed = name.rpartition("/")
-            found.setdefault(group if _SEED.fullmatch(seed) else name, []).append(name)
-        return {group if len(names) > 1 else names[0]: names for group, names in found.items()}
+        """Optimizers, learned ones first, and the names of the meta-trainings of each."""
+        return self.comparisons[0].groups
 
     @cached_property
     def grouped(self) -> list[Comparison]:
         """The comparisons of optimizers; the curves of several meta-trainings are means of each."""
-        return [dataclasses.replace(one, curves=self._grouped(one)) for one in self.comparisons]
-
-    def _grouped(self, one: Comparison) -> dict[str, Curves]:
-        found = {}
-        for group, names in self.groups.items():
-            each = [one.curves[name] for name in names]
-            means = [Curves(x.train.mean(axis=0), x.heldout.mean(axis=0)) for x in each]
-            found[group] = Curves(*np.stack(means, axis=1)) if len(names) > 1 else each[0]
-        return found
+        return [one.grouped() for one in self.comparisons]
 
     def margins(self, ours: str, theirs: str) -> list[Margin]:
         """How far ahead one optimizer is of another on each task, in the last tenth."""
@@ -185,13 +177,9 @@ class Result:
             cells = {name: describe_losses(curves.last) for name, curves in one.curves.items()}
             cells[one.ranking[0]] = f"**{cells[one.ranking[0]]}**"
             lines.append(_row(f"{one.task} on {one.dataset}", *(cells[name] for name in names)))
-        most = max(map(len, self.groups.values()))
-        several = (
-            f" (over meta-trainings where there are several, up to {most})" if most > 1 else ""
-        )
         lines.append(
-            f"\nTraining loss over the last tenth, mean ± standard error over {len(first.seeds)} "
-            f"networks{several}; the best is bold.\n"
+            f"\nTraining loss over the last tenth, mean ± standard error over "
+            f"{first.over_what}; the best is bold.\n"
         )
         wins: dict[str, dict[str, str]] = {}
         for ours, theirs, margins in self._verdicts():
@@ -304,7 +292,7 @@ def _named(optimizers: Sequence[str]) -> dict[str, str | Path]:
     ends = [
         (path.parent if path.name == OPTIMIZER else path.with_suffix("")).parts for path in found
     ]
-    shortest = [2 if _SEED.fullmatch(parts[-1]) else 1 for parts in ends]
+    shortest = [2 if SEED.fullmatch(parts[-1]) else 1 for parts in ends]
     for more in range(max(map(len, ends), default=0)):
         pairs = zip(ends, shortest, strict=True)
         names = ["/".join(parts[-count - more :]) for parts, count in pairs]

@@ -326,12 +326,13 @@ def method_title(method: str) -> str:
 
 def optimizer_panels(comparison: Comparison) -> list[Panel]:
     """Training and held-out loss with each optimizer: mean and standard error, smoothed."""
-    seeds, lost = len(comparison.seeds), []
-    for name, curves in comparison.curves.items():
-        count = int(np.isnan(_finite(curves.train)).any(axis=1).sum())
-        lost += [f" {count} of {seeds} diverge with {title(name)}."] if count else []
-    note = f"Mean of {seeds} fresh networks and its standard error, smoothed.{''.join(lost)}"
-    draw = partial(_draw_losses, comparison=comparison)
+    lost = []
+    for name, trainings in comparison.groups.items():
+        train = np.concatenate([comparison.curves[each].train for each in trainings])
+        count = int(np.isnan(_finite(train)).any(axis=1).sum())
+        lost += [f" {count} of {len(train)} diverge with {title(name)}."] if count else []
+    note = f"Mean and standard error over {comparison.over_what}, smoothed.{''.join(lost)}"
+    draw = partial(_draw_losses, comparison=comparison.grouped())
     return [
         Panel("Training loss", partial(draw, part="train"), note),
         Panel("Held-out loss", partial(draw, part="heldout"), note),

@@ -102,7 +102,7 @@ class EvolutionStrategies(Estimator):
     horizon: int = eqx.field(static=True)
     window: int = eqx.field(static=True)
     pairs: int = eqx.field(static=True)
-    sigma: float = eqx.field(static=True)
+    sigma: Float[Array, ""]
     noise: str = eqx.field(static=True)
     objective: str = eqx.field(static=True)
     max_norm: float = eqx.field(static=True)
@@ -134,7 +134,7 @@ class EvolutionStrategies(Estimator):
         if noise not in NOISES:
             raise ValueError(f"noise is {noise!r}; expected one of {NOISES}")
         self.horizon, self.window, self.pairs = horizon, window, pairs
-        self.sigma, self.noise, self.objective = sigma, noise, objective
+        self.sigma, self.noise, self.objective = jnp.asarray(sigma), noise, objective
         self.max_norm, self.max_loss = max_norm, max_loss
 
     def init(self, problem: Problem, theta: Any, *, key: PRNGKeyArray) -> Pair:
@@ -176,7 +176,7 @@ class EvolutionStrategies(Estimator):
         sums = self.noise == "persistent"
         noise = jax.tree.map(jnp.add, pair.noise, added) if sums else added
         counts = _window_loss(self, losses, at_end & pair.whole)
-        slope = (counts[0] - counts[1]) / (2 * self.sigma**2)
+        slope = (counts[0] - counts[1]) / (2 * self.sigma.astype(counts.dtype) ** 2)
         usable = jnp.isfinite(slope) & jnp.all(jnp.isfinite(losses))
         slope = jnp.where(usable, slope, 0)
         size = (
@@ -417,7 +417,7 @@ def _check_objective(objective: str) -> None:
         raise ValueError(f"objective is {objective!r}; expected one of {OBJECTIVES}")
 
 
-def _normal_like(tree: Any, key: PRNGKeyArray, deviation: float) -> Any:
+def _normal_like(tree: Any, key: PRNGKeyArray, deviation: Float[Array, ""]) -> Any:
     """Draw a tree of normal numbers at once, because a generator takes long to compile."""
     flat, unflatten = ravel_pytree(tree)
-    return unflatten(deviation * jax.random.normal(key, flat.shape, flat.dtype))
+    return unflatten(deviation.astype(flat.dtype) * jax.random.normal(key, flat.shape, flat.dtype))

@@ -138,7 +138,8 @@ def advance(
     Args:
         problem: the problem to unroll, or a tuple of them for a `MeanEstimator`.
         estimator: estimates gradients.
-        update: the update function of the meta-optimizer.
+        update: the update function of the meta-optimizer. Its arrays, if it is a module that has
+            some, differ between several meta-trainings.
         state: the state to continue from.
         count: the number of meta-steps.
         key: the same in every call; each step folds its number into it.
@@ -161,7 +162,7 @@ def _advance(
 ) -> tuple[MetaState, Metrics]:
     """Make meta-steps on one problem, all in one program."""
 
-    def one(estimator: Estimator, state: MetaState, key: PRNGKeyArray) -> tuple:
+    def one(estimator: Estimator, update: Any, state: MetaState, key: PRNGKeyArray) -> tuple:
         def body(i: Array, carry: tuple[MetaState, Metrics]) -> tuple[MetaState, Metrics]:
             state, metrics = carry
             estimate, runs = estimator.estimate(
@@ -175,7 +176,7 @@ def _advance(
         empty = Metrics(*(jnp.zeros(at_most, dtype) for dtype in dtypes))
         return jax.lax.fori_loop(0, count, body, (state, empty))
 
-    state, metrics = _each(one, state)(estimator, state, key)
+    state, metrics = _each(one, state)(estimator, update, state, key)
     return _keep_sharded(state, metrics, estimator)
 
 
@@ -246,10 +247,12 @@ def _estimated(
 def _updated_together(
     estimator: MeanEstimator, update: Any, state: MetaState, estimates: Sequence[Estimate]
 ) -> tuple[MetaState, Metrics]:
-    def one(state: MetaState, estimates: Sequence[Estimate]) -> tuple[MetaState, Metrics]:
+    def one(
+        update: Any, state: MetaState, estimates: Sequence[Estimate]
+    ) -> tuple[MetaState, Metrics]:
         return _updated(update, state, estimator.average(estimates))
 
-    return _each(one, state)(state, estimates)
+    return _each(one, state)(update, state, estimates)
 
 
 @eqx.filter_jit

@@ -97,14 +97,19 @@ class Figure2(Job):
         unf reproduce figure2 --small      (two CPU cores, some minutes)
         unf reproduce figure2 --data DIR   (at full size; for a GPU)
         unf reproduce figure2 --tasks mlp,cnn --steps mlp=50000,cnn=1000 --data DIR
+        unf reproduce figure2 --tuned out/tune --data DIR   (after unf lopt tune of every optimizer)
     """
 
     small: bool = False  # A small version, for CPUs.
     out: Folder = None  # For results; out/figure2 by default.
-    seed: int = 0  # Seed of meta-training.
-    seeds: int = 5  # Networks trained for each curve.
+    seed: int = 0  # Seed of the first meta-training.
+    seeds: int | None = None  # Meta-trainings of each optimizer; 3 by default, 1 with --small.
+    networks: int = 5  # Networks that each of them trains.
     tasks: tuple[str, ...] = tuple(figure2.KINDS)  # The panels.
-    # Meta-steps: a number, or one for each task as mlp=50000,cnn=1000; the paper's by default.
+    # Folder of unf lopt tune, with folders such as mlp-unf: the best settings for each optimizer.
+    tuned: Folder = None
+    # Meta-steps: a number, or one for each task as mlp=50000,cnn=1000, where they differ from
+    # mlp=50000,cnn=10000,rnn=20000,transformer=5000.
     steps: Annotated[str | None, arg(metavar="N")] = None
     # Folder with datasets; the variable UNF_DATA by default, else built-in datasets.
     data: Data = None
@@ -123,7 +128,9 @@ class Figure2(Job):
             small=self.small,
             folder=self.data and str(self.data),
             seed=self.seed,
-            seeds=self.seeds,
+            seeds=(1 if self.small else 3) if self.seeds is None else self.seeds,
+            networks=self.networks,
+            tuned=self.tuned,
             announce=say,
             show_progress=not self.quiet,
         )

@@ -19,11 +19,20 @@ from ...meta import Task
 from ...optim import Theta, learned_optimizer, load, origin
 from ...optim._theta import KINDS
 from .._scores import summary
-from ..lopt import GRIDS, MetaTraining, compare, evaluate, first_theta, meta_train
+from ..lopt import (
+    GRIDS,
+    MetaTraining,
+    compare,
+    evaluate,
+    first_theta,
+    meta_train,
+    tune_meta_training,
+)
 from ..lopt._evaluate import TUNED
 from ..lopt._job import OPTIMIZER, Pace, Row, apart
 from ..lopt._options import MIXTURES, SMALL, TASKS, make_task, parse_tasks, spell_task
-from ._command import CommandError, Data, File, Folder, Job, one_of, print_json
+from ..lopt._tune import GRID, TRIALS, parse_grid
+from ._command import CommandError, Data, File, Folder, Job, as_toml, one_of, print_json
 from ._processes import Processes
 
 _FIELDS = ("batch_size", "dtype", "vocabulary")
@@ -215,6 +224,91 @@ class Train(TaskJob):
                     row[name] = np.array(losses)
                 rows.append(row)
         return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tune(TaskJob):
+    """Choose the settings of meta-training among short trials.
+
+    A SETTING has the values to try, as in learning_rate=1e-3,3e-3, and every combination is a
+    trial. Without any, these are tried, but for those that flags set:
+
+        form=normalized,adaptive head_start=random,pointwise learning_rate=0.001,0.003,0.01
+        sigma=0.01,0.03
+
+    Each trial is ranked by the loss that meta-training minimizes: the training loss of new
+    networks, which are the same for all. The file best.toml has the best settings.
+
+    Examples:
+        unf lopt tune --task mlp --optimizer unf --small               (two CPU cores, minutes)
+        unf lopt tune --task mlp --optimizer unf --data DIR            (a GPU)
+        unf lopt tune --task rnn --optimizer tied --data DIR --steps 300 --window 20 sigma=0.01,0.03
+        unf lopt train --config out/tune/mlp-unf/best.toml --seeds 3   (goes on with the best)
+    """
+
+    # Settings, with the values to try.
+    settings: Annotated[Positional[tuple[str, ...]], arg(metavar="SETTING")] = ()
+    optimizer: Annotated[str, one_of(tuple(KINDS))]  # The kind of learned optimizer.
+    out: Folder = None  # For results; out/tune/TASK-OPTIMIZER by default.
+    small: bool = False  # A small version, for CPUs.
+    seed: int = 0  # Seed of all random numbers.
+    resume: bool = False  # Keep finished trials, and continue others.
+    training: MetaTraining
+
+    @classmethod
+    def presets(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Shorter meta-trainings."""
+        preset, steps = (SMALL, 50) if given.get("small") else (MetaTraining(), 500)
+        return {"training": dataclasses.replace(preset, steps=steps)}
+
+    @property
+    def results(self) -> Path:
+        """The folder of the trials."""
+        name = f"{self.setting.file_name}-{self.optimizer}" + ("-small" if self.small else "")
+        return self.out or Path("out/tune") / name
+
+    def run(self) -> None:
+        """Meta-train, print a table, and write the best settings."""
+        made = self.setting.make()
+        for task, text in made:
+            say(text if len(made) == 1 else f"{task.name}: {text}")
+        grid = parse_grid(self.settings) if self.settings else self._default_grid()
+        trials = tune_meta_training(
+            [task for task, _ in made],
+            self.optimizer,
+            self.results,
+            self.training,
+            grid=grid,
+            seed=self.seed,
+            resume=self.resume,
+            show_progress=not self.quiet,
+        )
+        best = self.results / "best.toml"
+        if is_first():
+            options = dataclasses.replace(trials[0].options, steps=MetaTraining.steps)
+            train = Train(
+                setting=self.setting.settled(),
+                optimizer=self.optimizer,
+                training=options,
+                processes=Processes(),
+            )
+            write_whole(best, as_toml(train, "lopt train", best))
+        if self.json:
+            print((self.results / TRIALS).read_text())
+            return
+        varied = [name for name, values in grid.items() if len(values) > 1]
+        head = ("loss", "runs lost", "seed", *varied)
+        print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
+        for trial in trials:
+            values = [getattr(trial.options, name) for name in varied]
+            cells = (f"{trial.loss:.4f}", trial.lost, trial.seed, *values)
+            print(f"| {' | '.join(map(str, cells))} |")
+        print(f"go on with the best: unf lopt train --config {best}")
+
+    def _default_grid(self) -> dict[str, tuple]:
+        """The default grid, without the settings that were given."""
+        usual = vars(self.presets({"small": self.small})["training"])
+        return {k: v for k, v in GRID.items() if getattr(self.training, k) == usual[k]}
 
 
 def _tensorboard(out: Path) -> Callable[[Row], None]:

@@ -44,6 +44,7 @@ COMMANDS: dict[str, Any] = {
     "predict train": _zoos.Train,
     "predict apply": _zoos.Apply,
     "lopt train": _lopt.Train,
+    "lopt tune": _lopt.Tune,
     "lopt eval": _lopt.Eval,
     "reproduce table1": _experiments.Table1,
     "reproduce table2": _experiments.Table2,

@@ -5,6 +5,7 @@ A `Comparison` holds the curves of several optimizers on one task.
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -38,6 +39,8 @@ TITLES = {
     "muon": "Muon, tuned",
 }
 """Optimizers' names in pictures and tables."""
+SEED = re.compile(r"seed-\d+")
+"""The last part of the name of one of several meta-trainings."""
 _HELDOUT_BATCHES = 8
 _EVALUATION, _TUNING = 4, 5  # a seed's streams of random numbers; meta-training has the others
 
@@ -235,6 +238,9 @@ def _curves(
 class Comparison:
     """Curves of several optimizers on one task.
 
+    Several meta-trainings may stand for one optimizer: "tied/seed-0" and "tied/seed-1" are of
+    "tied".
+
     Attributes:
         task: the task's name.
         dataset: the dataset's name.
@@ -281,6 +287,34 @@ class Comparison:
             raise ValueError(f"not a comparison of optimizers ({error!r})") from error
 
     @property
+    def groups(self) -> dict[str, list[str]]:
+        """Optimizers, and the names of the meta-trainings of each."""
+        found: dict[str, list[str]] = {}
+        for name in self.curves:
+            group, _, seed = name.rpartition("/")
+            found.setdefault(group if SEED.fullmatch(seed) else name, []).append(name)
+        return {group if len(names) > 1 else names[0]: names for group, names in found.items()}
+
+    def grouped(self) -> "Comparison":
+        """A comparison of optimizers; the curves of several meta-trainings are means of each."""
+        curves = {}
+        for group, names in self.groups.items():
+            each = [self.curves[name] for name in names]
+            if len(each) > 1:
+                means = [Curves(x.train.mean(axis=0), x.heldout.mean(axis=0)) for x in each]
+                each = [Curves(*np.stack(means, axis=1))]
+            curves[group] = each[0]
+        notes = {group: self.notes.get(names[0], {}) for group, names in self.groups.items()}
+        return dataclasses.replace(self, curves=curves, notes=notes)
+
+    @property
+    def over_what(self) -> str:
+        """What standard errors are over."""
+        most = max(map(len, self.groups.values()), default=1)
+        several = f" (over meta-trainings where there are several, up to {most})"
+        return f"{len(self.seeds)} networks{several if most > 1 else ''}"
+
+    @property
     def ranking(self) -> list[str]:
         """Optimizers from best to worst: with which fewest networks diverge, then by last loss."""
 
@@ -293,11 +327,11 @@ class Comparison:
 
     def rows(self) -> list[list[str]]:
         """A table, best first: titles, losses over the horizon and its last tenth, and notes."""
-        rows = []
-        for name in self.ranking:
-            curves = self.curves[name]
+        rows, grouped = [], self.grouped()
+        for name in grouped.ranking:
+            curves = grouped.curves[name]
             losses = (curves.train.mean(axis=1), curves.last, curves.last_heldout)
-            notes = ", ".join(f"{key} {_short(x)}" for key, x in self.notes[name].items())
+            notes = ", ".join(f"{key} {_short(x)}" for key, x in grouped.notes[name].items())
             rows.append([title(name), *map(describe_losses, losses), notes])
         return rows
 
@@ -306,8 +340,8 @@ class Comparison:
         lines = [f"| optimizer | {head} | |", "|---|---|---|---|---|"]
         lines += [f"| {' | '.join(row)} |" for row in self.rows()]
         lines.append(
-            f"\n{self.task} on {self.dataset}: {self.horizon} steps, "
-            f"{len(self.seeds)} fresh networks, mean ± standard error"
+            f"\n{self.task} on {self.dataset}: {self.horizon} steps, mean ± standard error over "
+            f"{self.over_what}"
         )
         return "\n".join(lines)
 

@@ -1,5 +1,6 @@
 """Meta-training: from tasks to a file with a learned optimizer, through interruptions."""
 
+import dataclasses
 import json
 import os
 import time
@@ -7,13 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from math import inf, log
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key, PRNGKeyArray
+import optax
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from ..._devices import in_threads, is_first, to_host
 from ..._persistence import Checkpoints, write_whole
@@ -87,38 +89,84 @@ def meta_train(
             or if the tasks have several weight spaces, and the optimizer works on one.
         DataError: if a task's data are missing or not finite.
     """
-    options, folder, tasks = options or MetaTraining(), Path(out), _several(task)
+    options, folder, tasks = options or MetaTraining(), Path(out), several(task)
+    members = {f"seed-{seed + i}": Member(options, seed + i) for i in range(seeds)}
     _check(kind, seeds)
-    numbers, optimizer = range(seed, seed + seeds), options.make_optimizer()
-    thetas = [first_theta(tasks, kind, options, seed=number) for number in numbers]
-    with _errors(folder, options, seeds):
-        problem = _problem(tasks, options)
-        estimators = [_estimator(problem, tasks, options, key=_keys(n)[1]) for n in numbers]
-    checkpoints, places = _claim(
-        folder, (tasks, kind, options), numbers, resume=resume, overwrite=overwrite
+    return train_together(
+        tasks,
+        kind,
+        folder,
+        members if seeds > 1 else {"": members[f"seed-{seed}"]},
+        describe(tasks, kind, options, seed, seeds),
+        resume=resume,
+        overwrite=overwrite,
+        steps_per_call=steps_per_call,
+        seconds_between_checkpoints=seconds_between_checkpoints,
+        on_metrics=on_metrics,
+        show_progress=show_progress,
     )
-    with _errors(folder, options, seeds):
-        keys = [_keys(number)[2:] for number in numbers]
-        starts = zip(estimators, thetas, keys, strict=True)
-        states = [begin(problem, e, optimizer, theta, key=key[0]) for e, theta, key in starts]
-        estimator, state = _together(estimators), jax.block_until_ready(_together(states))
-        key = _together([key[1] for key in keys])
-        state, rows = restore(checkpoints, state)
+
+
+class Member(NamedTuple):
+    """One of several meta-trainings in one program."""
+
+    options: MetaTraining
+    seed: int
+
+
+def train_together(
+    tasks: tuple[Task, ...],
+    kind: str,
+    folder: Path,
+    members: Mapping[str, Member],
+    config: dict[str, Any],
+    *,
+    resume: bool,
+    overwrite: bool,
+    steps_per_call: int | None = None,
+    seconds_between_checkpoints: float = 60.0,
+    on_metrics: Callable[[Row], None] | None = None,
+    show_progress: bool = True,
+) -> Theta:
+    """Meta-train optimizers that differ in no more than seed, rate, σ and start, in one program.
+
+    Args:
+        tasks: what the optimizers learn to train.
+        kind: their kind.
+        folder: the folder for results.
+        members: the meta-trainings, by the folder for the results of each inside `folder`.
+        config: what distinguishes all of them from other jobs.
+        resume: see `meta_train`.
+        overwrite: see there.
+        steps_per_call: see there.
+        seconds_between_checkpoints: see there.
+        on_metrics: see there.
+        show_progress: see there.
+    """
+    every = list(members.values())
+    options = every[0].options
+    thetas = [first_theta(tasks, kind, each.options, seed=each.seed) for each in every]
+    with _errors(folder, options, len(every)):
+        program = make_program(tasks, every)
+    places = {
+        folder / name: describe(tasks, kind, each.options, each.seed)
+        for name, each in members.items()
+    }
+    checkpoints = _claim(folder, config, places, resume=resume, overwrite=overwrite)
+    with _errors(folder, options, len(every)):
+        state, rows = restore(checkpoints, program.begin(thetas, [_keys(x.seed)[2] for x in every]))
         first, saved = _step(state), time.monotonic()
         if first == options.steps:
             return to_host(state.theta)
-        state, problem = shard(state, problem, estimator)
+        state, program = program.shard(state)
         now = state, rows
-        per_call = steps_per_call or (10 if jax.default_backend() == "cpu" else 25)
-        label, show = _label(tasks, kind, seeds), show_progress and is_first()
+        per_call = steps_per_call or default_steps_per_call()
+        label, show = _label(tasks, kind, len(every)), show_progress and is_first()
         with Progress(label, options.steps, unit="meta-steps", done=first, show=show) as progress:
             try:
                 while (left := options.steps - _step(now[0])) > 0:
                     count = min(per_call, left)
-                    state, metrics = advance(
-                        problem, estimator, optimizer.update, now[0], count,
-                        key=key, at_most=per_call,
-                    )  # fmt: skip
+                    state, metrics = program.advance(now[0], count, at_most=per_call)
                     found = _rows(state, metrics, count)
                     now = state, [*now[1], found]  # in one step, so that no interruption parts them
                     row = _mean_row(found)
@@ -132,6 +180,62 @@ def meta_train(
                 if _step(now[0]) > first:
                     store(places, checkpoints, *now)
     return to_host(now[0].theta)
+
+
+def default_steps_per_call() -> int:
+    """Meta-steps in one call of the compiled function."""
+    return 10 if jax.default_backend() == "cpu" else 25
+
+
+class Program(NamedTuple):
+    """What several meta-trainings need besides their state; arrays are stacked."""
+
+    problem: Any
+    estimator: Estimator
+    optimizer: optax.GradientTransformation
+    update: "_Scaled"
+    key: Any
+
+    def begin(self, thetas: Sequence[Theta], keys: Sequence[PRNGKeyArray]) -> MetaState:
+        """The state before the first meta-step, with the keys of the first states of the runs."""
+        copies = [self.estimator] if len(thetas) == 1 else unstack(self.estimator, len(thetas))
+        starts = zip(copies, thetas, keys, strict=True)
+        states = [
+            begin(self.problem, e, self.optimizer, theta, key=key) for e, theta, key in starts
+        ]
+        return jax.block_until_ready(_together(states))
+
+    def shard(self, state: MetaState) -> tuple[MetaState, "Program"]:
+        """The state and the problem across all devices."""
+        state, problem = shard(state, self.problem, self.estimator)
+        return state, self._replace(problem=problem)
+
+    def advance(self, state: MetaState, count: int, at_most: int) -> tuple[MetaState, Metrics]:
+        """Make so many meta-steps."""
+        args = self.problem, self.estimator, self.update, state, count
+        return advance(*args, key=self.key, at_most=at_most)
+
+
+def make_program(tasks: tuple[Task, ...], members: Sequence[Member]) -> Program:
+    """The program of several meta-trainings."""
+    options, problem = members[0].options, _problem(tasks, members[0].options)
+    estimators = [_estimator(problem, tasks, x.options, key=_keys(x.seed)[1]) for x in members]
+    optimizer = dataclasses.replace(options, learning_rate=1.0).make_optimizer()
+    rates = [jnp.asarray(x.options.learning_rate, jnp.float32) for x in members]
+    update, key = _Scaled(optimizer.update, _together(rates)), [_keys(x.seed)[3] for x in members]
+    return Program(problem, _together(estimators), optimizer, update, _together(key))
+
+
+class _Scaled(eqx.Module):
+    """An update function, times the learning rate of each meta-training."""
+
+    update: Callable = eqx.field(static=True)
+    rate: Float[Array, "*copies"]
+
+    def __call__(self, gradient: Any, memory: Any, theta: Any) -> tuple[Any, Any]:
+        """The update of θ, and the next state of the meta-optimizer."""
+        updates, memory = self.update(gradient, memory, theta)
+        return jax.tree.map(lambda x: self.rate.astype(x.dtype) * x, updates), memory
 
 
 def _check(kind: str, seeds: int) -> None:
@@ -148,21 +252,17 @@ def _check(kind: str, seeds: int) -> None:
 
 
 def _claim(
-    folder: Path, what: tuple[Any, str, MetaTraining], seeds: range, **how: bool
-) -> tuple[Checkpoints, dict[Path, dict[str, Any]]]:
-    """Claim the folder; returns its checkpoints, and for each seed a folder and a description."""
-    config = describe(*what, seeds[0], len(seeds))
-    outputs = (METRICS, OPTIMIZER, f"seed-*/{METRICS}", f"seed-*/{OPTIMIZER}")
+    folder: Path, config: dict[str, Any], places: Mapping[Path, dict[str, Any]], **how: bool
+) -> Checkpoints:
+    """Claim the folder, and describe the job and every meta-training; returns its checkpoints."""
+    outputs = [f"{at}{name}" for at in ("", "seed-*/", "trial-*/") for name in (METRICS, OPTIMIZER)]
     known, job = _known(folder / CONFIG), {**_WHAT, **config}
     checkpoints = claim(folder, job, outputs=outputs, known=known, error=MetaError, **how)
-    places = {folder: config}
-    if len(seeds) > 1:
-        places = {folder / f"seed-{seed}": describe(*what, seed) for seed in seeds}
     if is_first():
-        for place, about in {folder: config, **places}.items():
+        for place, about in {**places, folder: config}.items():
             place.mkdir(exist_ok=True)
             write_whole(place / CONFIG, json.dumps(about, indent=1))
-    return checkpoints, places
+    return checkpoints
 
 
 def _together(copies: Sequence[Any]) -> Any:
@@ -174,9 +274,13 @@ def _together(copies: Sequence[Any]) -> Any:
 
 def apart(theta: Theta) -> list[Theta]:
     """The θ of each seed, or the one of a single seed."""
-    if not (seeds := theta.scalars["log_alpha"].shape):
-        return [theta]
-    return [jax.tree.map(lambda x, i=i: x[i], theta) for i in range(*seeds)]
+    seeds = theta.scalars["log_alpha"].shape
+    return unstack(theta, *seeds) if seeds else [theta]
+
+
+def unstack(tree: Any, copies: int) -> list[Any]:
+    """Each of several trees whose arrays are stacked."""
+    return [jax.tree.map(lambda x, i=i: x[i], tree) for i in range(copies)]
 
 
 def _step(state: MetaState) -> int:
@@ -187,7 +291,7 @@ def _step(state: MetaState) -> int:
 def _label(tasks: Sequence[Task], kind: str, seeds: int) -> str:
     """What the progress says is being done."""
     where = tasks[0].name if len(tasks) == 1 else f"{len(tasks)} tasks"
-    return f"{kind} on {where}" + (f", {seeds} seeds" if seeds > 1 else "")
+    return f"{kind} on {where}" + (f", {seeds} at once" if seeds > 1 else "")
 
 
 def first_theta(
@@ -198,7 +302,7 @@ def first_theta(
     Raises:
         MetaError: if the optimizer works on one weight space, and the tasks have several.
     """
-    first, *others = _several(task)
+    first, *others = several(task)
     needed = () if kind in ("sgdm", "deepset") else (first, *others)
     spaces = [each.space.relax() for each in needed]
     for other, space in zip(others, spaces[1:], strict=True) if kind in ("nfn", "unf") else ():
@@ -229,7 +333,7 @@ def describe(
     Raises:
         MetaError: if a task has fields that JSON cannot hold.
     """
-    tasks = _several(task)
+    tasks = several(task)
     about: dict[str, Any] = {"format": 1, "task": ",".join(one.name for one in tasks)}
     if len(tasks) == 1:
         about |= {f"task.{k}": v for k, v in _fields(tasks[0]).items()}
@@ -251,7 +355,7 @@ def _fields(task: Task) -> dict[str, Any]:
         ) from error
 
 
-def _several(task: Task | Sequence[Task]) -> tuple[Task, ...]:
+def several(task: Task | Sequence[Task]) -> tuple[Task, ...]:
     """The tasks, as a tuple."""
     tasks = (task,) if isinstance(task, Task) else tuple(task)
     if not tasks:

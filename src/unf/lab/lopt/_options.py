@@ -148,18 +148,18 @@ class MetaTraining:
 
     def make_optimizer(self) -> optax.GradientTransformation:
         """The meta-optimizer."""
-        return _optimizer(self)
+        return _optimizer(self.learning_rate, self.schedule, self.steps, self.clip)
 
 
 @lru_cache  # the same functions again, so that nothing is recompiled
-def _optimizer(options: MetaTraining) -> optax.GradientTransformation:
-    rate: Any = options.learning_rate
-    if options.schedule == "cosine":
-        warm_up = min(100, options.steps // 10)
+def _optimizer(peak: float, schedule: str, steps: int, clip: float) -> optax.GradientTransformation:
+    rate: Any = peak
+    if schedule == "cosine":
+        warm_up = min(100, steps // 10)
         rate = optax.warmup_cosine_decay_schedule(
-            0.1 * rate, rate, warm_up, max(options.steps, warm_up + 1), 0.1 * rate
+            0.1 * peak, peak, warm_up, max(steps, warm_up + 1), 0.1 * peak
         )
-    return optax.chain(optax.clip_by_global_norm(options.clip), optax.adam(rate))
+    return optax.chain(optax.clip_by_global_norm(clip), optax.adam(rate))
 
 
 SMALL = MetaTraining(

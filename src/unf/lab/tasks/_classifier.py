@@ -13,7 +13,7 @@ from ...meta import Data
 from ...spec import WeightSpace
 from ..data import load_images
 from ..data._images import Images
-from ._images import convolve
+from ._convolution import convolve
 from ._task import (
     ACTIVATIONS,
     ImageTask,

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ._images import MLPTask, convolve
+from ._convolution import convolve
+from ._images import MLPTask
 from ._task import (
     ImageTask,
     Labeled,

@@ -1,0 +1,137 @@
+"""Settings of meta-training, chosen among short trials."""
+
+import dataclasses
+import json
+import tomllib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from unf.lab.cli import main
+from unf.lab.lopt import MetaError, MetaTraining, evaluate, meta_train, tune_meta_training
+from unf.lab.lopt._job import Member
+from unf.lab.lopt._tune import best_options, objective, parse_grid
+from unf.lab.tasks import MLPTask
+from unf.optim import learned_optimizer, load
+
+TASK = MLPTask(dataset="digits", hidden=(3,), batch_size=4)
+OPTIONS = MetaTraining(steps=4, pairs=2, window=2, horizon=8)
+GRID = {"learning_rate": (1e-3, 0.1), "sigma": (0.01, 0.1)}
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tuned")
+    run = {"grid": GRID, "show_progress": False}
+    return folder, tune_meta_training(TASK, "deepset", folder, OPTIONS, **run), run
+
+
+def test_the_best_comes_first_and_is_written(tuned):
+    folder, trials, _ = tuned
+    assert [trial.loss for trial in trials] == sorted(trial.loss for trial in trials)
+    settings = {(x.options.learning_rate, x.options.sigma) for x in trials}
+    assert settings == {(rate, sigma) for rate in (1e-3, 0.1) for sigma in (0.01, 0.1)}
+    assert best_options(folder) == trials[0].options
+    stored = json.loads((folder / "trials.json").read_text())
+    assert [row["loss"] for row in stored["trials"]] == [trial.loss for trial in trials]
+
+
+def test_a_trial_is_a_meta_training(tuned, tmp_path):
+    folder, *_ = tuned
+    for i, rate, sigma in ((1, 1e-3, 0.1), (2, 0.1, 0.01)):
+        options = dataclasses.replace(OPTIONS, learning_rate=rate, sigma=sigma)
+        alone = meta_train(TASK, "deepset", tmp_path / f"{i}", options, show_progress=False)
+        found = load(folder / "program-0" / f"trial-{i}" / "optimizer.safetensors")
+        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(alone), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_the_objective_is_the_loss_of_networks_that_the_optimizer_trains(tuned):
+    """With many networks, it is what `evaluate` measures on others."""
+    folder, *_ = tuned
+    thetas = [load(folder / "program-0" / f"trial-{i}" / "optimizer.safetensors") for i in range(2)]
+    thetas[1].scalars["log_alpha"] = jnp.asarray(np.log(1e-9), jnp.float32)  # learns nothing
+    options = dataclasses.replace(OPTIONS, pairs=64, cut=0.0)
+    members = [Member(options, 0)] * 2
+    found = objective((TASK,), members, thetas, seed=0, show_progress=False)
+    for theta, loss in zip(thetas, found, strict=True):
+        run = {"seeds": range(64), "horizon": 8}
+        curves = evaluate(TASK, TASK.data(), learned_optimizer, theta, **run)
+        each = curves.train.mean(axis=1)
+        assert abs(loss - each.mean()) < 6 * each.std() / 64**0.5
+    assert found[0] < found[1]
+
+
+def test_what_is_there_is_kept_or_refused(tuned):
+    folder, trials, run = tuned
+    file = folder / "program-0" / "trial-3" / "optimizer.safetensors"
+    before = file.stat().st_mtime
+    again = tune_meta_training(TASK, "deepset", folder, OPTIONS, **run, resume=True)
+    assert again == trials and file.stat().st_mtime == before
+    with pytest.raises(MetaError, match="already holds results"):
+        tune_meta_training(TASK, "deepset", folder, OPTIONS, **run)
+    with pytest.raises(MetaError, match="the job there has trials"):
+        tune_meta_training(
+            TASK, "deepset", folder, OPTIONS, resume=True,
+            grid={**GRID, "sigma": (0.01, 0.2)}, show_progress=False,
+        )  # fmt: skip
+
+
+def test_every_kind_has_as_many_trials_and_inner_steps(monkeypatch, tmp_path):
+    ran = []
+
+    def train(tasks, kind, folder, members, config, **how):
+        ran.append({name: member for name, member in members.items()})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("unf.lab.lopt._tune.train_together", train)
+    grid = {"pairs": (2, 4), "head_start": ("random", "pointwise")}
+    for kind in ("deepset", "unf"):
+        with pytest.raises(KeyboardInterrupt, match=r"^$"):
+            tune_meta_training(TASK, kind, tmp_path / kind, OPTIONS, grid=grid)
+    deepset, unf = (list(members.values()) for members in ran)
+    assert [member.options.steps for member in unf] == [8, 8]  # those with fewer pairs come first
+    assert [member.seed for member in unf] == [0, 0]
+    assert [member.seed for member in deepset] == [0, 1]  # the start has no effect
+
+
+def test_settings_are_read_or_refused(tmp_path):
+    assert parse_grid(["learning-rate=1e-3,0.1", "estimator=pes,nres"]) == {
+        "learning_rate": (1e-3, 0.1),
+        "estimator": ("pes", "nres"),
+    }
+    for word, message in (
+        ("momentum=0.9", r"'momentum=0.9' is not the values of a new setting; expected one of \["),
+        ("steps=1,2", "'steps=1,2' is not the values"),
+        ("form=none", r"'form=none': no value 'none'; expected some of \('paper',"),
+        ("pairs=two", "'pairs=two': invalid .*; expected values of type int joined by commas"),
+    ):
+        with pytest.raises(MetaError, match=message):
+            parse_grid([word])
+    for grid, message in (
+        ({"sigma": (-1.0,)}, r"sigma is -1.0; expected a positive number"),
+        ({"sigma": ()}, r"no values of \['sigma'\]"),
+        ({"speed": (1,)}, r"unknown settings \['speed'\]"),
+    ):
+        with pytest.raises(MetaError, match=message):
+            tune_meta_training(TASK, "sgdm", tmp_path, OPTIONS, grid=grid)
+    with pytest.raises(MetaError, match=r"trials.json: not the trials"):
+        best_options(tmp_path)
+
+
+def test_the_command_writes_settings_to_go_on_with(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("UNF_DATA", raising=False)
+    words = "lopt tune --task mlp:hidden=3 --optimizer sgdm --small --quiet --batch-size 4".split()
+    tiny = "--steps 2 --pairs 2 --window 2 --horizon 4 learning_rate=0.01,0.1".split()
+    out = tmp_path / "tune"
+    assert main([*words, *tiny, "--out", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert "| loss | runs lost | seed | learning_rate |" in shown and "best.toml" in shown
+    best = tomllib.loads((out / "best.toml").read_text())
+    assert best["training"]["learning_rate"] in (0.01, 0.1) and best["training"]["steps"] == 50_000
+    train = ["lopt", "train", "--config", str(out / "best.toml"), "--steps", "2", "--quiet"]
+    assert main([*train, "--out", str(tmp_path / "sgdm")]) == 0
+    assert main([*words, "--steps", "2", "form=x", "--out", str(tmp_path / "no")]) == 1
+    assert "no value 'x'; expected some of" in capsys.readouterr().err
