@@ -9,6 +9,7 @@ import jax
 
 from . import (
     device,
+    estimates,
     growth,
     literal,
     lopt,
@@ -35,6 +36,7 @@ SUITES = (
     "infer",
     "zoo",
     "lopt",
+    "estimates",
     "device",
     "scaling",
     "sharding",
@@ -52,7 +54,7 @@ def main() -> None:
     parser.add_argument(
         "--only",
         default="",
-        help="literal, profile, lopt, tied, update: only cases with this in their name",
+        help="literal, profile, lopt, estimates, tied, update: only cases with this in their name",
     )
     parser.add_argument("--gradient", action="store_true", help="real: gradients too")
     options = parser.parse_args()
@@ -103,6 +105,12 @@ def _run(suite: str, options: argparse.Namespace) -> tuple[list, str]:
                 print(f"measuring {kind} on {task}, {seeds} at once ...", flush=True)
                 rows.append(lopt.run(task, kind, seeds))
         return rows, lopt.report(rows)
+    if suite == "estimates":
+        for case in estimates.cases():
+            if options.only in " ".join(map(str, case)):
+                print(f"measuring {case} ...", flush=True)
+                rows.append(estimates.run(*case))
+        return rows, estimates.report(rows)
     if suite == "growth":
         rows = [growth.run(blocks) for blocks in (2, 4, 8, 16)]
         return rows, growth.report(rows)

@@ -27,12 +27,19 @@ WANTED = {
 
 
 def optimizers(space: WeightSpace) -> Mapping[str, optax.GradientTransformation]:
-    """Adam; each kind, with normalized features and 32 channels; and those for any network."""
+    """Adam; each kind, with normalized features and 32 channels; and those for any network.
+
+    The last ones also with momenta in bfloat16.
+    """
     found = {"adam": optax.adam(1e-3)}
     for kind in KINDS:
         theta = init_theta(kind, space, key=jax.random.key(SEED), form=FORMS["normalized"])
         found[kind] = learned_optimizer(theta.on(space))
-    return found | {name: learned_optimizer(load(name).on(space)) for name in SHIPPED}
+    for name in SHIPPED:
+        theta = load(name).on(space)
+        found[name] = learned_optimizer(theta)
+        found[f"{name}, bfloat16"] = learned_optimizer(theta, momenta_dtype=jnp.bfloat16)
+    return found
 
 
 def run(name: str) -> dict[str, Any]:
@@ -41,7 +48,7 @@ def run(name: str) -> dict[str, Any]:
     shapes = space.unflatten([jax.ShapeDtypeStruct(x.shape, jnp.float32) for x in space.leaves])
     found = {n: _Training(o, shapes) for n, o in optimizers(space).items()}
     row = {"network": name, "weights": space.num_weights}
-    row["state"] = {n: _size(x.shapes) / space.num_weights for n, x in found.items()}
+    row["state"] = {n: _bytes(x.shapes) / space.num_weights for n, x in found.items()}
     if jax.default_backend() == "cpu" and space.num_weights > MOST_ON_CPUS:
         memory = {n: x.memory_analysis().temp_size_in_bytes for n, x in found.items()}
         return {**row, "measured": {n: {"temp_bytes": int(x)} for n, x in memory.items()}}
@@ -73,15 +80,15 @@ class _Training:
         return updates
 
 
-def _size(state: Any) -> int:
-    return sum(prod(x.shape) for x in jax.tree.leaves(state))
+def _bytes(state: Any) -> int:
+    return sum(prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(state))
 
 
 def report(rows: list[dict[str, Any]]) -> str:
     """A table."""
     lines = [
         "| network | optimizer | update | in a queue | times Adam's | wanted on an H200 "
-        "| temporary memory | numbers of state per weight |",
+        "| temporary memory | bytes of state per weight |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:

@@ -52,9 +52,9 @@ def random_params(space, seed):
     return space.unflatten([jax.random.normal(k, x.shape, jnp.float32) for k, x in pairs])
 
 
-def two_updates(theta, space):
+def two_updates(theta, space, seed=1, **options):
     """Steps and states after two updates."""
-    optimizer, params = learned_optimizer(theta), random_params(space, 1)
+    optimizer, params = learned_optimizer(theta, **options), random_params(space, seed)
     state, run = optimizer.init(params), jax.jit(lambda *args: optimizer.update(*args))
     for seed in (2, 3):
         steps, state = run(random_params(space, seed), state, params)
@@ -126,6 +126,20 @@ def test_kernels_change_nothing_but_rounding(kind, form, monkeypatch):
     assert largest_difference(found[1].momenta, expected[1].momenta) < 1e-6
 
 
+@pytest.mark.parametrize(("kind", "form"), [("deepset", "normalized"), ("tied", "adaptive")])
+def test_kernels_update_many_networks_at_once(kind, form, monkeypatch):
+    space = make_space({"w": "a b", "c": "b"}, {"w": (20, 18), "c": (18,)})
+    theta = random_theta(kind, space, form)
+    expected = [two_updates(theta, space, seed) for seed in (1, 5)]
+    monkeypatch.setattr(update, "SMALL", 100)
+    monkeypatch.setattr(kernel, "INTERPRET", True)
+    found = jax.vmap(lambda seed: two_updates(theta, space, seed))(jnp.array([1, 5]))
+    for i, one in enumerate(expected):
+        each = jax.tree.map(lambda x, i=i: x[i], found)
+        assert largest_difference(each[0], one[0]) < 5e-4
+        assert largest_difference(each[1].momenta, one[1].momenta) < 1e-6
+
+
 def test_what_kernels_compute_has_derivatives(monkeypatch):
     space = make_space({"w": "a b"}, {"w": (3, 4)})
     params, gradient = random_params(space, 1), random_params(space, 2)
@@ -153,8 +167,127 @@ def test_windows_say_where_blocks_lie(make):
             np.testing.assert_array_equal(places, block)
 
 
-def temporary_bytes(theta, space, donate):
-    optimizer = learned_optimizer(theta.on(space))
+# --- momenta in bfloat16 ---------------------------------------------------------------------
+
+
+def assert_rounded_alike(found, expected, steps=1e-5):
+    """Up to rare momenta that a last bit of float32 rounds to the other neighbor."""
+    momenta = [jax.tree.leaves(x[1].momenta) for x in (found, expected)]
+    for x, y in zip(*momenta, strict=True):
+        assert x.dtype == y.dtype == jnp.bfloat16
+        x, y = np.asarray(x, np.float32), np.asarray(y, np.float32)
+        assert np.mean(x != y) < 2e-3
+        np.testing.assert_allclose(x, y, rtol=2**-7)
+    assert largest_difference(found[0], expected[0]) < steps
+
+
+@pytest.mark.parametrize(("kind", "form"), [("deepset", "normalized"), ("unf", "adaptive")])
+def test_slabs_round_alike(kind, form, monkeypatch):
+    space = awkward_space()
+    theta = random_theta(kind, space, form)
+    expected = two_updates(theta, space, momenta_dtype=jnp.bfloat16)
+    monkeypatch.setattr(update, "TOGETHER", 40)
+    monkeypatch.setattr(update, "SLAB", {"cpu": 10})
+    assert_rounded_alike(two_updates(theta, space, momenta_dtype=jnp.bfloat16), expected)
+
+
+@pytest.mark.parametrize(("kind", "form"), [("deepset", "adaptive"), ("tied", "code")])
+def test_kernels_round_alike(kind, form, monkeypatch):
+    space = tiled_space()
+    theta = random_theta(kind, space, form)
+    expected = two_updates(theta, space, momenta_dtype=jnp.bfloat16)
+    monkeypatch.setattr(update, "TOGETHER", 200)
+    monkeypatch.setattr(kernel, "INTERPRET", True)
+    found = two_updates(theta, space, momenta_dtype=jnp.bfloat16)
+    assert_rounded_alike(found, expected, steps=1e-3)
+
+
+@pytest.mark.parametrize(("name", "squares"), [("unf-mlp-fashion-mnist", 0), ("deepset-any", 4)])
+def test_a_state_in_bfloat16_has_fewer_bytes(name, squares):
+    params = random_params(spaces.mlp(64, 8, 10), 1)
+    optimizer = learned_optimizer(name, momenta_dtype=jnp.bfloat16)
+    before = optimizer.init(params)
+    _, after = jax.jit(optimizer.update)(params, before, params)
+    for state in (before, after):
+        arrays = jax.tree.leaves((state.nominal, state.momenta, state.squares))
+        size = sum(x.size for x in jax.tree.leaves(params))
+        assert sum(x.nbytes for x in arrays) == (4 + 12 + squares) * size
+        assert {x.dtype for x in jax.tree.leaves(state.momenta)} == {jnp.dtype(jnp.bfloat16)}
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.float32, "half", 16])
+def test_momenta_of_other_dtypes_are_refused(dtype):
+    with pytest.raises(ValueError, match=r"momenta_dtype is .*; expected jax.numpy.bfloat16, or N"):
+        learned_optimizer("deepset-any", momenta_dtype=dtype)
+
+
+def test_updates_at_once_round_as_alone():
+    space = make_space({"w": "a b", "b": "b"}, {"w": (5, 7), "b": (7,)})
+    optimizer = learned_optimizer("deepset-any", momenta_dtype=jnp.bfloat16)
+    one, other = random_params(space, 1), random_params(space, 2)
+
+    def run(params, gradients):
+        return optimizer.update(gradients, optimizer.init(params), params)
+
+    both = jax.tree.map(lambda *x: jnp.stack(x), one, other), random_params(space, 3)
+    found = jax.jit(jax.vmap(run, in_axes=(0, None)))(*both)
+    assert_rounded_alike(jax.tree.map(lambda x: x[1], found), jax.jit(run)(other, both[1]))
+
+
+@pytest.mark.parametrize("kind", ["deepset", "tied"])
+def test_derivatives_go_through_rounded_momenta(kind, monkeypatch):
+    space = make_space({"w": "a b"}, {"w": (6, 8)})
+    theta, params = random_theta(kind, space, "normalized"), random_params(space, 1)
+
+    def slopes(dtype):
+        def loss(gradient):
+            optimizer = learned_optimizer(theta, momenta_dtype=dtype)
+            state = optimizer.init(params)
+            for _ in range(3):
+                steps, state = optimizer.update(gradient, state, params)
+            return jnp.sum(steps["w"] ** 2) + jnp.sum(state.momenta["w"].astype(jnp.float32) ** 2)
+
+        return jax.jit(jax.grad(loss))(random_params(space, 2))
+
+    expected, found = slopes(None), slopes(jnp.bfloat16)
+    assert largest_difference(found, expected) < 0.02
+    monkeypatch.setattr(update, "TOGETHER", 0)
+    monkeypatch.setattr(update, "SLAB", {"cpu": 8})
+    assert largest_difference(slopes(jnp.bfloat16), found) < 1e-3
+
+
+@pytest.mark.parametrize("name", ["deepset-any", "unf-any"])
+def test_training_with_momenta_in_bfloat16(name):
+    shapes = {"w0": (8, 16), "b0": (16,), "w1": (16, 4)}
+    space = make_space({"w0": "[x] a", "b0": "a", "w1": "a [y]"}, shapes)
+    theta, x = load(name).on(space), jax.random.normal(KEY, (64, 8), jnp.float32)
+    start = jax.tree.map(lambda w: w / w.shape[0] ** 0.5, random_params(space, 1))
+
+    def loss(params):
+        hidden = jnp.tanh(x @ params["w0"] + jnp.broadcast_to(params["b0"], (64, 16)))
+        return jnp.mean((hidden @ params["w1"] - jnp.sin(x[:, :4])) ** 2)
+
+    def last_loss(dtype):
+        optimizer = learned_optimizer(theta, momenta_dtype=dtype)
+
+        def step(carry, _):
+            params, state = carry
+            steps, state = optimizer.update(jax.grad(loss)(params), state, params)
+            return (jax.tree.map(jnp.add, params, steps), state), None
+
+        first = start, optimizer.init(start)
+        return loss(jax.jit(lambda: jax.lax.scan(step, first, None, 100))()[0][0])
+
+    expected = last_loss(None)
+    assert expected < loss(start) / 50
+    np.testing.assert_allclose(last_loss(jnp.bfloat16), expected, rtol=0.05)
+
+
+# --- memory ----------------------------------------------------------------------------------
+
+
+def temporary_bytes(theta, space, donate, **options):
+    optimizer = learned_optimizer(theta.on(space), **options)
     shapes = [jax.ShapeDtypeStruct(leaf.shape, jnp.float32) for leaf in space.leaves]
     params = space.unflatten(shapes)
     state = jax.eval_shape(optimizer.init, params)
@@ -167,7 +300,11 @@ def test_features_of_a_large_tensor_are_never_in_memory(donate):
     space = make_space({"w": "a b"}, {"w": (1024, 2048)})
     theta = init_theta("tied", key=KEY, form=FORMS["normalized"])
     features = 1024 * 2048 * 32 * 4
-    assert temporary_bytes(theta, space, donate) < features / 8
+    found = temporary_bytes(theta, space, donate)
+    assert found < features / 8
+    momenta = 1024 * 2048 * 6 * 2  # of which CPUs make a copy, in 16 bits
+    rounded = temporary_bytes(theta, space, donate, momenta_dtype=jnp.bfloat16)
+    assert rounded < found + 1.1 * momenta
 
 
 @pytest.mark.parametrize("kind", ["deepset", "unf", "tied", "unf-any"])

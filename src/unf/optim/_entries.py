@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ._rounding import from_bits, is_rounded, round_momenta, salts
 from ._theta import DECAYS, TINY, Form, Theta, gain, size_factor
 
 LARGEST_FEATURE = 3.0
@@ -23,7 +24,7 @@ class Entries(NamedTuple):
         weights: W.
         gradient: g.
         nominal: the momentum with the learned decay γ₀.
-        momenta: those with the decays γᵢ; None for "sgdm".
+        momenta: those with the decays γᵢ, perhaps in bfloat16 or as its bits; None for "sgdm".
         squares: for adaptive steps, the mean of g²; else None.
         polar: for adaptive steps of a matrix, the polar factor of `nominal`; else None.
     """
@@ -56,14 +57,18 @@ class Whole(NamedTuple):
     is_matrix: bool
 
 
-def accumulate(theta: Theta, x: Entries) -> Entries:
-    """The next momenta and squares."""
-    form, gamma = theta.form, theta.gamma.astype(x.nominal.dtype)
-    nominal = form.accumulate(x.nominal, x.gradient, gamma)
+def accumulate(theta: Theta, step: Int[Array, ""], x: Entries) -> Entries:
+    """The next momenta and squares, as they are stored."""
+    form, dtype = theta.form, x.nominal.dtype
+    nominal = form.accumulate(x.nominal, x.gradient, theta.gamma.astype(dtype))
     momenta, squares = x.momenta, x.squares
     if momenta is not None:
-        decays = _for_channels(jnp.asarray(np.array(DECAYS), momenta.dtype), momenta)
-        momenta = form.accumulate(momenta, x.gradient[..., None], decays)
+        decays = _for_channels(jnp.asarray(np.array(DECAYS), dtype), momenta)
+        gradient = x.gradient[..., None]
+        new = form.accumulate(from_bits(momenta).astype(dtype), gradient, decays)
+        if is_rounded(momenta):
+            new = round_momenta(new, momenta, gradient, _for_channels(salts(step), momenta))
+        momenta = new
     if squares is not None:
         decay = theta.gamma_squares.astype(squares.dtype)
         squares = decay * squares + (1 - decay) * jnp.square(x.gradient)
@@ -100,7 +105,8 @@ def _channels(theta: Theta, step: Int[Array, ""], x: Entries) -> list[Array]:
     if theta.form.is_adaptive:
         root = _root(theta, step, x)
         return [root, x.nominal / root]
-    return [x.weights.astype(x.nominal.dtype), x.gradient, x.momenta]
+    dtype = x.nominal.dtype
+    return [x.weights.astype(dtype), x.gradient, from_bits(x.momenta).astype(dtype)]
 
 
 def whole_from_squares(theta: Theta, squares: Any, x: Entries, unit: Any) -> Whole:
@@ -119,7 +125,11 @@ def features(
 ) -> Float[Array, "*entries channels"]:
     """What f reads of each entry, after `accumulate`."""
     dtype = x.nominal.dtype
-    rows = [x.weights.astype(dtype)[..., None], x.gradient[..., None], x.momenta]
+    rows = [
+        x.weights.astype(dtype)[..., None],
+        x.gradient[..., None],
+        from_bits(x.momenta).astype(dtype),
+    ]
     if not theta.form.is_adaptive:
         found = _clipped(theta.form, jnp.concatenate(rows, axis=-1))
         if whole.scales is None:

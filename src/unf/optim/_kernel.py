@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ._entries import LARGEST_FEATURE, Entries, Whole, whole_from_squares
+from ._rounding import round_momenta, salts
 from ._theta import DECAYS, TINY, Theta, gain
 
 INTERPRET = False
@@ -25,7 +26,7 @@ INTERPRET = False
 _WARPS = 4
 _LANES = 16
 """Matrix units multiply at least so many rows and columns."""
-_TILE, _TILES = 256, 8
+_TILE, _TILES = 128, 16
 """Entries of a tile, and tiles of a program."""
 _ROWS, _COLUMNS, _ROWS_AT_ONCE = 2, 64, 32
 """Rows and columns of a tile, and rows of a program, for means over rows and columns."""
@@ -56,10 +57,14 @@ def is_available() -> bool:
 
 
 def supports(theta: Theta, tensors: Sequence[Entries]) -> bool:
-    """Whether kernels can update these tensors: all are of single precision, features bounded."""
-    arrays = [array for x in tensors for array in x if array is not None]
-    is_single = all(array.dtype == jnp.float32 for array in arrays)
-    is_small = all(array.size < 2**31 for array in arrays)  # indices have 32 bits
+    """Whether kernels can update these tensors: features are bounded, and all arrays are float32.
+
+    Only momenta may be in bfloat16.
+    """
+    arrays = [each for x in tensors for each in x._asdict().items() if each[1] is not None]
+    half = ("momenta", jnp.bfloat16)
+    is_single = all(a.dtype == jnp.float32 or (name, a.dtype) == half for name, a in arrays)
+    is_small = all(array.size < 2**31 for _, array in arrays)  # indices have 32 bits
     is_bounded = theta.form.is_adaptive or theta.form.normalize != "none"
     return theta.reads_momenta and is_single and is_small and is_bounded
 
@@ -102,7 +107,8 @@ def describe(theta: Theta, step: Int[Array, ""], x: Entries, unit: Any) -> Whole
     size = x.weights.size
     programs = min(_PROGRAMS, -(-size // _TILE))
     loops = -(-size // (programs * _TILE))
-    names, arrays = _flat(x, ("weights", "gradient", "nominal", "momenta", "squares"))
+    other = "squares" if theta.form.is_adaptive else "momenta"
+    names, arrays = _flat(x, step, ("weights", "gradient", "nominal", other))
     task = _Task.of(theta, names, False)
 
     def run(*refs: Any) -> None:
@@ -114,12 +120,13 @@ def describe(theta: Theta, step: Int[Array, ""], x: Entries, unit: Any) -> Whole
         def tile(i: Any, sums: tuple[Array, ...]) -> tuple[Array, ...]:
             place = (program * loops + i) * _TILE + _arange(_TILE)
             inside = place < size
-            found = task.accumulate(ins, {}, numbers, place, inside)
+            old = task.load(ins, place, inside)
+            found = task.accumulate(old, {}, numbers, place, inside)
             if task.is_adaptive:
                 root = _root(found, numbers, inside)
                 channels = [jnp.where(inside, root, 0.0), found.nominal / root]
             else:
-                momenta = task.momenta(ins, {}, found, place, inside)
+                momenta = task.momenta(ins, old, {}, found, place, inside)
                 channels = [task.clipped(c) for c in (found.weights, found.gradient, momenta)]
             return tuple(s + x * x for s, x in zip(sums, channels, strict=True))
 
@@ -150,7 +157,7 @@ def steps(
     size, hidden = x.weights.size, _lanes(theta.trunk[-1].weight.shape[0])
     last = _padded(head.weight[0], (hidden,))
     bias = 0.0 if head.bias is None else head.bias[0]
-    names, arrays = _flat(x, Entries._fields)
+    names, arrays = _flat(x, step, Entries._fields)
     task = _Task.of(theta, names, whole.is_matrix)
 
     def run(*refs: Any) -> None:
@@ -161,20 +168,23 @@ def steps(
         weights, scales = [layer[...] for layer in layers], scales[...]
         last, program = last[...], pl.program_id(0)
 
-        def tile(i: Any, nothing: Any) -> Any:
+        def at(i: Any) -> tuple[Array, Array]:
             place = (program * _TILES + i) * _TILE + _arange(_TILE)
-            inside = place < size
-            found = task.accumulate(ins, outs, numbers, place, inside)
-            x, n = task.features(ins, outs, found, numbers, scales, place, inside)
+            return place, (place < size) & (i < _TILES)
+
+        def tile(i: Any, old: Mapping) -> Mapping:
+            (place, inside), following = at(i), task.load(ins, *at(i + 1))
+            found = task.accumulate(old, outs, numbers, place, inside)
+            x, n = task.features(ins, old, outs, found, numbers, scales, place, inside)
             output = jnp.sum(_trunk(x, weights) * last[None, :], axis=1) + numbers[2]
             if task.is_adaptive:
                 value = numbers[3] * numbers[4] * gain(output) * n
             else:
                 value = numbers[3] * (found.nominal + numbers[4] * output)
             _store(refs[-1], place, value, inside)
-            return nothing
+            return following
 
-        jax.lax.fori_loop(0, _TILES, tile, 0)
+        jax.lax.fori_loop(0, _TILES, tile, task.load(ins, *at(0)))
 
     operands = [*arrays, *_constants(theta, step, whole, bias, factor)]
     operands += [*_layers(theta, step, hidden, _lane_order(theta)), last]
@@ -199,7 +209,7 @@ def gather(
     """
     (channels, count), hidden = columns.shape, _lanes(columns.shape[0])
     last = _padded(columns, (hidden, _lanes(count)))
-    names, arrays = _flat(x, Entries._fields)
+    names, arrays = _flat(x, step, Entries._fields)
     task = _Task.of(theta, names, whole.is_matrix)
     sizes, strides = window.sizes, window.strides
     rows, cols = sizes[window.row], sizes[window.column]
@@ -221,31 +231,37 @@ def gather(
         index = rest = program // (column_tiles * row_tiles)
         start, dense_start = window.offset, 0
         for axis in reversed(window.batch):
-            at, rest = rest % sizes[axis], rest // sizes[axis]
-            start, dense_start = start + at * strides[axis], dense_start + at * dense[axis]
+            i, rest = rest % sizes[axis], rest // sizes[axis]
+            start, dense_start = start + i * strides[axis], dense_start + i * dense[axis]
 
-        def tile(i: Any, sums: Array) -> Array:
-            row_start = row_tile * _ROWS_AT_ONCE + i * _ROWS
+        tiles = _ROWS_AT_ONCE // _ROWS
+
+        def at(i: Any) -> tuple[Array, Array, Array, Array]:
             entry = _arange(_ROWS * _COLUMNS)
-            row, column = row_start + entry // _COLUMNS, column_tile * _COLUMNS + entry % _COLUMNS
-            inside = (row < rows) & (column < cols)
-            place = start + row * strides[window.row] + column
-            found = task.accumulate(ins, outs, numbers, place, inside)
-            x, _ = task.features(ins, outs, found, numbers, scales, place, inside)
+            row = row_tile * _ROWS_AT_ONCE + i * _ROWS + entry // _COLUMNS
+            column = column_tile * _COLUMNS + entry % _COLUMNS
+            inside = (row < rows) & (column < cols) & (i < tiles)
+            return start + row * strides[window.row] + column, inside, row, column
+
+        def tile(i: Any, carry: tuple[Mapping, Array]) -> tuple[Mapping, Array]:
+            old, sums = carry
+            (place, inside, row, column), following = at(i), task.load(ins, *at(i + 1)[:2])
+            found = task.accumulate(old, outs, numbers, place, inside)
+            x, _ = task.features(ins, old, outs, found, numbers, scales, place, inside)
             h = _trunk(x, weights)
             y, lane = _product(h, last), _arange(last.shape[1])
             spot = dense_start + row * dense[window.row] + column * dense[window.column]
             mask = inside[:, None] & (lane < count)[None, :]
             _store(mixed, spot[:, None] * count + lane[None, :], y, mask)
             h = jnp.where(inside[:, None], h, 0.0).reshape(_ROWS, _COLUMNS, hidden)
-            row = row_start + _arange(_ROWS)
+            row = row_tile * _ROWS_AT_ONCE + i * _ROWS + _arange(_ROWS)
             spot = ((index * column_tiles + column_tile) * rows + row) * hidden
             mask = jnp.broadcast_to((row < rows)[:, None], (_ROWS, hidden))
             _store(over_columns, spot[:, None] + channel[None, :], jnp.sum(h, axis=1), mask)
-            return sums + jnp.sum(h, axis=0)
+            return following, sums + jnp.sum(h, axis=0)
 
-        zeros = _zeros((_COLUMNS, hidden))
-        sums = jax.lax.fori_loop(0, _ROWS_AT_ONCE // _ROWS, tile, zeros)
+        first = task.load(ins, *at(0)[:2]), _zeros((_COLUMNS, hidden))
+        _, sums = jax.lax.fori_loop(0, tiles, tile, first)
         column = column_tile * _COLUMNS + _arange(_COLUMNS)
         spot = ((index * row_tiles + row_tile) * cols + column) * hidden
         mask = jnp.broadcast_to((column < cols)[:, None], sums.shape)
@@ -298,10 +314,14 @@ def hidden(
 # --- operands --------------------------------------------------------------------------------
 
 
-def _flat(x: Entries, names: Sequence[str]) -> tuple[list[str], list[Array]]:
-    """The arrays that there are, with their names."""
+def _flat(x: Entries, step: Int[Array, ""], names: Sequence[str]) -> tuple[list[str], list[Array]]:
+    """The arrays that there are, with their names, and "salts" if momenta are rounded."""
     found = [name for name in names if getattr(x, name) is not None]
-    return found, [getattr(x, name).reshape(-1) for name in found]
+    arrays = [getattr(x, name).reshape(-1) for name in found]
+    if "momenta" in found and x.momenta.dtype == jnp.bfloat16:
+        found.append("salts")
+        arrays.append(jnp.pad(salts(step), (0, _LANES - len(DECAYS))))
+    return found, arrays
 
 
 def _refs(names: Sequence[str], refs: Sequence[Any], others: int) -> list[Any]:
@@ -370,8 +390,9 @@ def _call_in_place(
     lengths: Sequence[int],
 ) -> tuple[Entries, Sequence[Array]]:
     """Entries whose momenta and squares a kernel replaced, and vectors that it made."""
-    sizes = [*(getattr(x, name).size for name in task.kept), *lengths]
-    shapes = [jax.ShapeDtypeStruct((size,), jnp.float32) for size in sizes]
+    kept = [getattr(x, name) for name in task.kept]
+    shapes = [jax.ShapeDtypeStruct((array.size,), array.dtype) for array in kept]
+    shapes += [jax.ShapeDtypeStruct((length,), jnp.float32) for length in lengths]
     aliases = {names.index(name): i for i, name in enumerate(task.kept)}
     found = _call(run, shapes, operands, programs, aliases)
     pairs = zip(task.kept, found, strict=False)
@@ -429,16 +450,33 @@ class _Task:
         clips, is_mean = form.normalize == "clip-rms", form.momentum == "mean"
         return cls(kept, form.is_adaptive, clips and not form.is_adaptive, is_mean, is_matrix)
 
+    def load(self, ins: Mapping, place: Array, inside: Array) -> dict[str, Array]:
+        """A tile's entries before this update.
+
+        Loops load those of the next tile before they use these: else they would wait for memory.
+        """
+        found = {}
+        for name, ref in ins.items():
+            if name == "momenta":
+                found[name] = _load(ref, *self.spots(place, inside))
+            elif name != "salts":
+                found[name] = _load(ref, place, inside)
+        return found
+
+    def spots(self, place: Array, inside: Array) -> tuple[Array, Array]:
+        """Where the momenta of entries are, and which lanes of a tile have any."""
+        lane = _arange(_LANES)[None, :]
+        return place[:, None] * len(DECAYS) + lane, (lane < len(DECAYS)) & inside[:, None]
+
     def accumulate(
-        self, ins: Mapping, outs: Mapping, numbers: Any, place: Array, inside: Array
+        self, old: Mapping, outs: Mapping, numbers: Any, place: Array, inside: Array
     ) -> _Found:
         """The next nominal momenta and squares, stored where there is an output."""
-        load = lambda name: _load(ins[name], place, inside)  # noqa: E731
-        w, g, m = load("weights"), load("gradient"), load("nominal")
+        w, g, m = old["weights"], old["gradient"], old["nominal"]
         v: Any = None
         m = numbers[0] * m + numbers[1] * g
         if self.is_adaptive:
-            v = numbers[5] * load("squares") + (1 - numbers[5]) * g * g
+            v = numbers[5] * old["squares"] + (1 - numbers[5]) * g * g
         if outs:
             _store(outs["nominal"], place, m, inside)
             if self.is_adaptive:
@@ -446,20 +484,29 @@ class _Task:
         return _Found(w, g, m, v)
 
     def momenta(
-        self, ins: Mapping, outs: Mapping, found: _Found, place: Array, inside: Array
+        self,
+        ins: Mapping,
+        old: Mapping,
+        outs: Mapping,
+        found: _Found,
+        place: Array,
+        inside: Array,
     ) -> Float[Array, "entries lanes"]:
         """The next momenta, stored where there is an output; zeros in other lanes."""
         lane = _arange(_LANES)[None, :]
         decays, shares = _zeros((1, _LANES)), _zeros((1, _LANES))
         for i, decay in enumerate(DECAYS):
+            share = float(1 - np.float32(decay))  # rounded as in `Form.accumulate`
             decays = jnp.where(lane == i, decay, decays)
-            shares = jnp.where(lane == i, 1 - decay if self.is_mean else 1.0, shares)
-        mask = (lane < len(DECAYS)) & inside[:, None]
-        spot = place[:, None] * len(DECAYS) + lane
-        new = decays * _load(ins["momenta"], spot, mask) + shares * found.gradient[:, None]
+            shares = jnp.where(lane == i, share if self.is_mean else 1.0, shares)
+        before, gradient = old["momenta"], found.gradient[:, None]
+        new = decays * before.astype(jnp.float32) + shares * gradient
+        if "salts" in ins:
+            new = round_momenta(new, before, gradient, ins["salts"][...][None, :])
         if outs:
+            spot, mask = self.spots(place, inside)
             _store(outs["momenta"], spot, new, mask)
-        return new
+        return new.astype(jnp.float32)
 
     def clipped(self, x: Array) -> Array:
         """Values as they are, or clipped to [−1, 1]."""
@@ -468,6 +515,7 @@ class _Task:
     def features(
         self,
         ins: Mapping,
+        old: Mapping,
         outs: Mapping,
         found: _Found,
         numbers: Any,
@@ -476,13 +524,13 @@ class _Task:
         inside: Array,
     ) -> tuple[Array, Any]:
         """What f reads of a tile's entries, and for adaptive steps their directions."""
-        x, first = self.momenta(ins, outs, found, place, inside), len(DECAYS)
+        x, first = self.momenta(ins, old, outs, found, place, inside), len(DECAYS)
         if not self.is_adaptive:
             x = _with_lanes(x, [found.weights, found.gradient])
             return self.clipped(x) * scales[None, :], None
         inverse = 1 / _root(found, numbers, inside)
-        if "polar" in ins:
-            n = numbers[9] * _load(ins["polar"], place, inside)
+        if "polar" in old:
+            n = numbers[9] * old["polar"]
         else:
             n = numbers[10] * found.nominal * inverse
         relative = -jnp.log(inverse) - numbers[8]
@@ -540,5 +588,6 @@ def _load(ref: Any, index: Array, mask: Array) -> Array:
 def _store(ref: Any, index: Array, value: Array, mask: Array) -> None:
     from jax.experimental.pallas import triton
 
-    index = jnp.where(mask, index, ref.shape[0])  # the interpreter also writes what is masked
+    if INTERPRET:  # which also writes what is masked; on GPUs, this would keep stores short
+        index = jnp.where(mask, index, ref.shape[0])
     triton.store(ref.at[index], value, mask=mask)

@@ -46,6 +46,7 @@ def learned_optimizer(
     mesh: Mesh | None = None,
     axis: str | None = None,
     kernels: bool = True,
+    momenta_dtype: Any = None,
 ) -> optax.GradientTransformationExtraArgs:
     """An optimizer with the coefficients θ (§4.2).
 
@@ -75,16 +76,25 @@ def learned_optimizer(
             `unf.nn.leaf_shardings`. No device then holds more of a large one than its shard.
         axis: the mesh axis to shard them along; by default all of its axes together.
         kernels: whether to use GPU kernels, where they are supported.
+        momenta_dtype: the dtype of the momenta {m^γᵢ} in the state: `jax.numpy.bfloat16`, with
+            stochastic rounding, or by default that in which gradients are accumulated, at least
+            float32.
 
     Raises:
         SpecError: if the leaves or shapes of the parameters differ from θ's weight space.
-        ValueError: if `theta` is something else, or `update` is called without parameters.
+        ValueError: if `theta` is something else, `momenta_dtype` is another dtype, or `update` is
+            called without parameters.
     """
     theta = load(theta) if isinstance(theta, str | os.PathLike) else theta
     if not isinstance(theta, Theta):
         raise ValueError(
             f"theta is {theta!r}; expected coefficients from unf.optim.init_theta or "
             "meta-training, a file, or one of the names in unf.optim.trained()"
+        )
+    if momenta_dtype is not None and jnp.dtype(jnp.bfloat16) != momenta_dtype:
+        raise ValueError(
+            f"momenta_dtype is {momenta_dtype!r}; expected jax.numpy.bfloat16, or None for the "
+            "dtype in which gradients are accumulated"
         )
 
     given = theta if space is None else theta.on(space)
@@ -98,10 +108,11 @@ def learned_optimizer(
     def init(params: PyTree) -> LearnedState:
         theta = _at_sizes_of(given, params)
 
-        def zeros(*shape: int) -> PyTree:
-            return jax.tree.map(lambda p: jnp.zeros((*jnp.shape(p), *shape), _wide(p)), params)
+        def zeros(*shape: int, dtype: Any = None) -> PyTree:
+            dtype_of = _wide if dtype is None else lambda _: dtype
+            return jax.tree.map(lambda p: jnp.zeros((*jnp.shape(p), *shape), dtype_of(p)), params)
 
-        momenta = zeros(len(DECAYS)) if theta.reads_momenta else None
+        momenta = zeros(len(DECAYS), dtype=momenta_dtype) if theta.reads_momenta else None
         squares, units = None, None
         if theta.form.is_adaptive:
             squares = zeros()

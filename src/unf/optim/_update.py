@@ -42,10 +42,13 @@ from ._entries import (
     whole_from_squares,
 )
 from ._polar import matrix_axes, polar_factors
+from ._rounding import as_bits, from_bits, is_rounded
 from ._theta import Theta
 
 TOGETHER = 2**20
 """The smallest tensors are updated together, with at most so many entries."""
+SMALL = 2**13
+"""Kernels update larger tensors one by one, because they read and write much less memory."""
 SLAB = {"cpu": 2**13}
 """About how many entries a slab has on each backend: few on CPUs, so that it stays in caches."""
 _SLAB = 2**18
@@ -76,26 +79,37 @@ def update_tensors(
         sharded: for each tensor, the axis along which it is sharded; slabs are cut along others.
         kernels: whether to use kernels where they are supported.
     """
-    args = theta, step, list(tensors), list(units), factor
     kernels = kernels and all(axis is None for axis in sharded)
+    run = plain = partial(_update, sharded=sharded, kernels=False)
     if kernels and kernel.is_available() and kernel.supports(theta, tensors):
-        return _with_kernels(*args)
-    return _update(*args, sharded=sharded, kernels=False)
+        run = _with_derivatives_of(plain, partial(_update, sharded=sharded, kernels=True))
+    elif jax.default_backend() == "cpu" and any(is_rounded(x.momenta) for x in tensors):
+        run = _with_derivatives_of(plain, partial(_update_in_bits, plain))
+    return run(theta, step, list(tensors), list(units), factor)
 
 
-@jax.custom_jvp
-def _with_kernels(
-    theta: Theta, step: Int[Array, ""], tensors: list[Entries], units: list, factor: Array
+def _with_derivatives_of(plain: Callable, fast: Callable) -> Callable:
+    """The function `fast`, which has no derivatives, with those of `plain`."""
+    made = jax.custom_jvp(fast)
+    made.defjvp(lambda primals, tangents: jax.jvp(plain, primals, tangents))
+    return made
+
+
+def _update_in_bits(
+    update: Callable,
+    theta: Theta,
+    step: Int[Array, ""],
+    tensors: list[Entries],
+    units: list,
+    factor: Array,
 ) -> Update:
-    nowhere = [None] * len(tensors)
-    return _update(theta, step, tensors, units, factor, sharded=nowhere, kernels=True)
+    """An update of momenta in bfloat16 that reads and writes their bits, as integers.
 
-
-@_with_kernels.defjvp
-def _without_kernels(primals: tuple, tangents: tuple) -> tuple[Update, Update]:
-    """Kernels have no derivatives, so what is differentiated does not use them."""
-    nowhere = [None] * len(primals[2])
-    return jax.jvp(partial(_update, sharded=nowhere, kernels=False), primals, tangents)
+    To slice bfloat16, XLA converts it to float32 on CPUs: all momenta, for each slab of them.
+    """
+    tensors = [x._replace(momenta=as_bits(x.momenta)) for x in tensors]
+    steps, new = update(theta, step, tensors, units, factor)
+    return steps, [x._replace(momenta=from_bits(x.momenta)) for x in new]
 
 
 def _update(
@@ -109,8 +123,8 @@ def _update(
     kernels: bool,
 ) -> Update:
     head = theta.head
-    tensors = _with_polar_factors(theta, tensors)
-    large = _large([x.weights.size for x in tensors])
+    tensors = _with_polar_factors(theta, step, tensors)
+    large = _large([x.weights.size for x in tensors], SMALL if kernels else TOGETHER)
     context = _Context(theta, step, factor, sharded, kernels)
     if head is None or not large:
         return _update_whole(context, tensors, units)
@@ -130,10 +144,11 @@ class _Context(NamedTuple):
     kernels: bool
 
 
-def _large(sizes: Sequence[int]) -> frozenset[int]:
-    """All tensors but the smallest ones."""
+def _large(sizes: Sequence[int], most: int) -> frozenset[int]:
+    """All tensors but the smallest ones, each with at most so many entries."""
     order = np.argsort(sizes, kind="stable")
-    return frozenset(order[np.cumsum(np.array(sizes)[order]) > TOGETHER].tolist())
+    ordered = np.array(sizes)[order]
+    return frozenset(order[(np.cumsum(ordered) > TOGETHER) | (ordered > most)].tolist())
 
 
 def _update_whole(context: _Context, tensors: Sequence[Entries], units: Sequence[Any]) -> Update:
@@ -169,7 +184,7 @@ def _update_pointwise(
         )
 
     def at_entries(whole: Whole, x: Entries) -> tuple[Entries, list[Array]]:
-        x = accumulate(theta, x)
+        x = accumulate(theta, step, x)
         hidden = theta.hidden(features(theta, step, x, whole), step)
         output = Pointwise(_cast(theta.head, hidden.dtype))(hidden)[..., 0]
         return x, [step_of(theta, step, x, whole, output, factor)]
@@ -195,7 +210,7 @@ def _update_equivariant(
     gathered, diagonals = dict[Part, Array](), {}
 
     def at_entries(leaf: int, whole: Whole, x: Entries) -> tuple[Entries, list[Array]]:
-        x = accumulate(theta, x)
+        x = accumulate(theta, step, x)
         hidden = theta.hidden(features(theta, step, x, whole), step)
         return x, gather(slabs, head.coefficients, leaf, hidden)
 
@@ -248,14 +263,16 @@ def _gather_blocks(
     return x, found
 
 
-def _with_polar_factors(theta: Theta, tensors: Sequence[Entries]) -> list[Entries]:
+def _with_polar_factors(
+    theta: Theta, step: Int[Array, ""], tensors: Sequence[Entries]
+) -> list[Entries]:
     """The tensors, with the polar factors of the next momenta of matrices for adaptive steps."""
     tensors = list(tensors)
     if not theta.form.is_adaptive or theta.space is None:
         return tensors
     axes = {i: matrix_axes(roles) for i, roles in enumerate(theta.space.roles.values())}
     known = {i: each for i, each in axes.items() if each is not None}
-    nominal = [accumulate(theta, Entries(*tensors[i][:3])).nominal for i in known]
+    nominal = [accumulate(theta, step, Entries(*tensors[i][:3])).nominal for i in known]
     factors = polar_factors(nominal, list(known.values()))
     for i, factor in zip(known, factors, strict=True):
         tensors[i] = tensors[i]._replace(polar=factor)
@@ -266,7 +283,7 @@ def _describe(
     context: _Context, tensors: Sequence[Entries], units: Sequence[Any]
 ) -> tuple[list[Entries], list[Whole]]:
     """Each tensor after this update's gradient, and what every entry knows of it."""
-    new = [accumulate(context.theta, x) for x in tensors]
+    new = [accumulate(context.theta, context.step, x) for x in tensors]
     return new, describe(context.theta, context.step, new, units)
 
 
@@ -276,7 +293,7 @@ def _describe_one(context: _Context, x: Entries, unit: Any, cut: "_Cut") -> Whol
     if context.kernels:
         return kernel.describe(theta, step, x, unit)
     squares = _mean_over_slabs(
-        lambda x: mean_squares(theta, step, [accumulate(theta, x)])[0], x, cut
+        lambda x: mean_squares(theta, step, [accumulate(theta, step, x)])[0], x, cut
     )
     return whole_from_squares(theta, squares, x, unit)
 
