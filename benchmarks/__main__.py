@@ -110,6 +110,7 @@ def _run(suite: str, options: argparse.Namespace) -> tuple[list, str]:
             if options.only in " ".join(map(str, case)):
                 print(f"measuring {case} ...", flush=True)
                 rows.append(estimates.run(*case))
+                print(estimates.report(rows[-1:]), flush=True)
         return rows, estimates.report(rows)
     if suite == "growth":
         rows = [growth.run(blocks) for blocks in (2, 4, 8, 16)]

@@ -46,9 +46,8 @@ def run(
     """The squared norms of signal and noise in the mean estimate of one unroll, by part of θ."""
     task, _ = make_task(name)
     form = "adaptive" if "adaptive" in where else "normalized"
-    options = MetaTraining(
-        estimator=estimator, sigma=sigma, pairs=pairs, horizon=horizon, window=window, form=form
-    )
+    chosen: dict[str, Any] = {"estimator": estimator, "form": form}
+    options = MetaTraining(sigma=sigma, pairs=pairs, horizon=horizon, window=window, **chosen)
     theta = load(SHIPPED[kind]) if where == "trained" else first_theta(task, kind, options)
     problem, one = InnerTraining(task.data().train, task), options.make_estimator(task, 10.0)
     adds = optax.GradientTransformation(_zeros, _add)

@@ -28,8 +28,8 @@ _LANES = 16
 """Matrix units multiply at least so many rows and columns."""
 _TILE, _TILES = 128, 16
 """Entries of a tile, and tiles of a program."""
-_ROWS, _COLUMNS, _ROWS_AT_ONCE = 2, 64, 32
-"""Rows and columns of a tile, and rows of a program, for means over rows and columns."""
+_COLUMNS, _ROWS_AT_ONCE = 64, 32
+"""Most columns of a tile, and rows of a program, for means over rows and columns."""
 _LEAST_CAPABILITY = 8.0
 _LEAST = 16
 """Tensors with fewer rows or columns have no such tiles."""
@@ -213,8 +213,10 @@ def gather(
     task = _Task.of(theta, names, whole.is_matrix)
     sizes, strides = window.sizes, window.strides
     rows, cols = sizes[window.row], sizes[window.column]
+    wide = min(_COLUMNS, _lanes(cols))
+    tall = _TILE // wide
     batch = prod(sizes[i] for i in window.batch)
-    row_tiles, column_tiles = -(-rows // _ROWS_AT_ONCE), -(-cols // _COLUMNS)
+    row_tiles, column_tiles = -(-rows // _ROWS_AT_ONCE), -(-cols // wide)
     dense = [prod(sizes[i + 1 :]) for i in range(len(sizes))]
 
     def run(*refs: Any) -> None:
@@ -234,12 +236,12 @@ def gather(
             i, rest = rest % sizes[axis], rest // sizes[axis]
             start, dense_start = start + i * strides[axis], dense_start + i * dense[axis]
 
-        tiles = _ROWS_AT_ONCE // _ROWS
+        tiles = _ROWS_AT_ONCE // tall
 
         def at(i: Any) -> tuple[Array, Array, Array, Array]:
-            entry = _arange(_ROWS * _COLUMNS)
-            row = row_tile * _ROWS_AT_ONCE + i * _ROWS + entry // _COLUMNS
-            column = column_tile * _COLUMNS + entry % _COLUMNS
+            entry = _arange(tall * wide)
+            row = row_tile * _ROWS_AT_ONCE + i * tall + entry // wide
+            column = column_tile * wide + entry % wide
             inside = (row < rows) & (column < cols) & (i < tiles)
             return start + row * strides[window.row] + column, inside, row, column
 
@@ -253,16 +255,16 @@ def gather(
             spot = dense_start + row * dense[window.row] + column * dense[window.column]
             mask = inside[:, None] & (lane < count)[None, :]
             _store(mixed, spot[:, None] * count + lane[None, :], y, mask)
-            h = jnp.where(inside[:, None], h, 0.0).reshape(_ROWS, _COLUMNS, hidden)
-            row = row_tile * _ROWS_AT_ONCE + i * _ROWS + _arange(_ROWS)
+            h = jnp.where(inside[:, None], h, 0.0).reshape(tall, wide, hidden)
+            row = row_tile * _ROWS_AT_ONCE + i * tall + _arange(tall)
             spot = ((index * column_tiles + column_tile) * rows + row) * hidden
-            mask = jnp.broadcast_to((row < rows)[:, None], (_ROWS, hidden))
+            mask = jnp.broadcast_to((row < rows)[:, None], (tall, hidden))
             _store(over_columns, spot[:, None] + channel[None, :], jnp.sum(h, axis=1), mask)
             return following, sums + jnp.sum(h, axis=0)
 
-        first = task.load(ins, *at(0)[:2]), _zeros((_COLUMNS, hidden))
+        first = task.load(ins, *at(0)[:2]), _zeros((wide, hidden))
         _, sums = jax.lax.fori_loop(0, tiles, tile, first)
-        column = column_tile * _COLUMNS + _arange(_COLUMNS)
+        column = column_tile * wide + _arange(wide)
         spot = ((index * row_tiles + row_tile) * cols + column) * hidden
         mask = jnp.broadcast_to((column < cols)[:, None], sums.shape)
         _store(over_rows, spot[:, None] + channel[None, :], sums, mask)
