@@ -196,13 +196,13 @@ class Theta(eqx.Module):
 
     @property
     def gamma(self) -> Float[Array, ""]:
-        """The decay γ₀ of the nominal momentum."""
-        return 1 - jnp.exp(self.scalars["log_forget"])
+        """The decay γ₀ of the nominal momentum, at least 0."""
+        return 1 - jnp.minimum(1, jnp.exp(self.scalars["log_forget"]))
 
     @property
     def gamma_squares(self) -> Float[Array, ""]:
-        """The decay of the mean of squares, for adaptive steps."""
-        return 1 - jnp.exp(self.scalars["log_forget_squares"])
+        """The decay of the mean of squares, at least 0, for adaptive steps."""
+        return 1 - jnp.minimum(1, jnp.exp(self.scalars["log_forget_squares"]))
 
     @property
     def reads_momenta(self) -> bool:

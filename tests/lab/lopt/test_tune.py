@@ -33,7 +33,8 @@ def test_the_best_comes_first_and_is_written(tuned):
     assert [trial.loss for trial in trials] == sorted(trial.loss for trial in trials)
     settings = {(x.options.learning_rate, x.options.sigma) for x in trials}
     assert settings == {(rate, sigma) for rate in (1e-3, 0.1) for sigma in (0.01, 0.1)}
-    assert best_options(folder) == trials[0].options
+    best = dataclasses.replace(trials[0].options, steps=50_000, schedule="cosine")
+    assert best_options(folder) == best
     stored = json.loads((folder / "trials.json").read_text())
     assert [row["loss"] for row in stored["trials"]] == [trial.loss for trial in trials]
 
@@ -41,7 +42,7 @@ def test_the_best_comes_first_and_is_written(tuned):
 def test_a_trial_is_a_meta_training(tuned, tmp_path):
     folder, *_ = tuned
     for i, rate, sigma in ((1, 1e-3, 0.1), (2, 0.1, 0.01)):
-        options = dataclasses.replace(OPTIONS, learning_rate=rate, sigma=sigma)
+        options = dataclasses.replace(OPTIONS, learning_rate=rate, sigma=sigma, schedule="constant")
         alone = meta_train(TASK, "deepset", tmp_path / f"{i}", options, show_progress=False)
         found = load(folder / "program-0" / f"trial-{i}" / "optimizer.safetensors")
         for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(alone), strict=True):
@@ -105,6 +106,7 @@ def test_settings_are_read_or_refused(tmp_path):
     for word, message in (
         ("momentum=0.9", r"'momentum=0.9' is not the values of a new setting; expected one of \["),
         ("steps=1,2", "'steps=1,2' is not the values"),
+        ("schedule=cosine", "'schedule=cosine' is not the values"),
         ("form=none", r"'form=none': no value 'none'; expected some of \('paper',"),
         ("pairs=two", "'pairs=two': invalid .*; expected values of type int joined by commas"),
     ):

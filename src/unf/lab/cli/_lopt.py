@@ -31,7 +31,7 @@ from ..lopt import (
 from ..lopt._evaluate import TUNED
 from ..lopt._job import OPTIMIZER, Pace, Row, apart
 from ..lopt._options import MIXTURES, SMALL, TASKS, make_task, parse_tasks, spell_task
-from ..lopt._tune import GRID, TRIALS, parse_grid
+from ..lopt._tune import GRID, TRIALS, parse_grid, whole
 from ._command import CommandError, Data, File, Folder, Job, as_toml, one_of, print_json
 from ._processes import Processes
 
@@ -236,8 +236,9 @@ class Tune(TaskJob):
         form=normalized,adaptive head_start=random,pointwise learning_rate=0.001,0.003,0.01
         sigma=0.01,0.03
 
-    Each trial is ranked by the loss that meta-training minimizes: the training loss of new
-    networks, which are the same for all. The file best.toml has the best settings.
+    Trials have a constant learning rate. Each is ranked by the loss that meta-training minimizes:
+    the training loss of new networks, which are the same for all. The file best.toml has the best
+    settings, for a whole meta-training.
 
     Examples:
         unf lopt tune --task mlp --optimizer unf --small               (two CPU cores, minutes)
@@ -285,11 +286,10 @@ class Tune(TaskJob):
         )
         best = self.results / "best.toml"
         if is_first():
-            options = dataclasses.replace(trials[0].options, steps=MetaTraining.steps)
             train = Train(
                 setting=self.setting.settled(),
                 optimizer=self.optimizer,
-                training=options,
+                training=whole(trials[0].options),
                 processes=Processes(),
             )
             write_whole(best, as_toml(train, "lopt train", best))

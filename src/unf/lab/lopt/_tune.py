@@ -39,6 +39,8 @@ GRID: dict[str, tuple] = {
 }
 """The settings to try by default: every combination."""
 TRIALS = "trials.json"
+_TRIED = {field.name for field in dataclasses.fields(MetaTraining)} - {"steps", "schedule"}
+"""Settings that can be tried."""
 _TOGETHER = ("learning_rate", "sigma", "head_start")
 """Settings in which the meta-trainings of one program may differ."""
 _STANDS = {"sigma": 1e-6, "learning_rate": 1e-30}
@@ -78,6 +80,9 @@ def tune_meta_training(
 ) -> list[Trial]:
     """Meta-train shortly with every combination of settings; the best comes first.
 
+    The learning rate of a trial is constant, because a long meta-training is near its peak for most
+    of its steps: rates that only work with a fast decay are no good there.
+
     Trials that differ in no more than rate, σ and start run in one program. Trials with fewer
     pairs have more meta-steps, so that all have as many inner steps. Where a setting has no effect,
     as the start has none on a Deep Set, a trial is a repetition with the next seed: so every kind
@@ -89,7 +94,8 @@ def tune_meta_training(
         task: what the optimizer learns to train.
         kind: the kind of optimizer.
         out: the folder for results.
-        options: all other settings; `steps` are the meta-steps of a trial with most pairs.
+        options: all other settings; `steps` are the meta-steps of a trial with most pairs, and
+            `schedule` does not matter.
         grid: values of fields of `options`, by default `GRID`.
         seed: the seed of everything random.
         resume: keep finished trials, and continue others.
@@ -140,11 +146,8 @@ def _members(
     options: MetaTraining, grid: Mapping[str, Sequence[Any]], kind: str, seed: int
 ) -> list[Member]:
     """A member for every combination; those with the same effect have different seeds."""
-    fields = {field.name for field in dataclasses.fields(options)}
-    if unknown := [name for name in grid if name not in fields or name == "steps"]:
-        raise MetaError(
-            f"unknown settings {unknown}; expected some of {sorted(fields - {'steps'})}"
-        )
+    if unknown := [name for name in grid if name not in _TRIED]:
+        raise MetaError(f"unknown settings {unknown}; expected some of {sorted(_TRIED)}")
     if empty := [name for name, values in grid.items() if not values]:
         raise MetaError(f"no values of {empty}; expected at least one of each")
     most = max(grid.get("pairs", (options.pairs,)))
@@ -152,7 +155,8 @@ def _members(
     for values in product(*grid.values()):
         try:
             chosen = dataclasses.replace(options, **dict(zip(grid, values, strict=True)))
-            chosen = dataclasses.replace(chosen, steps=round(options.steps * most / chosen.pairs))
+            steps = round(options.steps * most / chosen.pairs)
+            chosen = dataclasses.replace(chosen, steps=steps, schedule="constant")
         except ValueError as error:
             raise MetaError(str(error)) from error
         effect = chosen
@@ -237,7 +241,7 @@ def _or_none(loss: float) -> float | None:
 
 
 def best_options(folder: str | os.PathLike) -> MetaTraining:
-    """The best settings of the trials in a folder.
+    """The best settings of the trials in a folder, for a whole meta-training.
 
     Raises:
         MetaError: if there are none.
@@ -246,12 +250,18 @@ def best_options(folder: str | os.PathLike) -> MetaTraining:
     try:
         best = json.loads(file.read_text())["trials"][0]
         names = {field.name for field in dataclasses.fields(MetaTraining)}
-        return MetaTraining(**{name: value for name, value in best.items() if name in names})
+        return whole(MetaTraining(**{name: best[name] for name in names}))
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise MetaError(
             f"{file}: not the trials of a meta-training ({error!r}); make them with unf lopt tune "
             f"--out {folder}"
         ) from error
+
+
+def whole(options: MetaTraining) -> MetaTraining:
+    """Settings of a trial for a whole meta-training, with its steps and schedule."""
+    usual = {name: getattr(MetaTraining, name) for name in ("steps", "schedule")}
+    return dataclasses.replace(options, **usual)
 
 
 def parse_grid(words: Sequence[str]) -> dict[str, tuple]:
@@ -267,8 +277,8 @@ def parse_grid(words: Sequence[str]) -> dict[str, tuple]:
     for word in words:
         name, _, values = word.partition("=")
         name = name.replace("-", "_")
-        if name not in hints or name == "steps" or name in grid:
-            known = sorted(hints.keys() - {"steps"})
+        if name not in _TRIED or name in grid:
+            known = sorted(_TRIED)
             raise MetaError(f"{word!r} is not the values of a new setting; expected one of {known}")
         allowed = get_args(hints[name])
         kind = str if allowed else hints[name]
