@@ -98,6 +98,25 @@ def test_several_seeds(tmp_path, capsys, monkeypatch):
     assert "seeds is 0" in capsys.readouterr().err
 
 
+def test_several_meta_trainings_of_a_folder_are_one_optimizer(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("UNF_DATA", raising=False)
+    names = []
+    for kind, seed in (("sgdm", 0), ("sgdm", 1), ("deepset", 0), ("deepset", 1)):
+        folder = tmp_path / kind / f"seed-{seed}"
+        folder.mkdir(parents=True)
+        theta = init_theta(kind, key=jax.random.key(seed), hidden_channels=2)
+        save(folder / "optimizer.safetensors", theta)
+        names.append(str(folder))
+    tiny = "--task mlp --batch-size 4 --horizon 2 --seeds 1 --baselines none --quiet".split()
+    out = tmp_path / "all.json"
+    assert main(["lopt", "eval", *tiny, *names, "--out", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert "| Deep Set |" in shown and "| SGDM, meta-trained |" in shown
+    assert set(json.loads(out.read_text())["curves"]) == {
+        "sgdm/seed-0", "sgdm/seed-1", "deepset/seed-0", "deepset/seed-1",
+    }  # fmt: skip
+
+
 def test_an_optimizer_of_another_task_is_refused(tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("UNF_DATA", raising=False)
     save(tmp_path / "unf", init_theta("unf", TASK.space.relax(), key=jax.random.key(0)))

@@ -28,7 +28,7 @@ from ..lopt import (
     meta_train,
     tune_meta_training,
 )
-from ..lopt._evaluate import TUNED
+from ..lopt._evaluate import SEED, TUNED
 from ..lopt._job import OPTIMIZER, Pace, Row, apart
 from ..lopt._options import MIXTURES, SMALL, TASKS, make_task, parse_tasks, spell_task
 from ..lopt._tune import GRID, TRIALS, parse_grid, whole
@@ -387,13 +387,25 @@ class Eval(TaskJob):
 
 
 def _load(names: tuple[str, ...], task: Task) -> tuple[dict[str, Theta], dict[str, dict]]:
-    """Optimizers and notes on each, by kind, or by where they are if kinds repeat."""
+    """Optimizers and notes on each, by kind, or by where they are if kinds repeat.
+
+    Several meta-trainings of one folder are of one kind: "unf/seed-0" and so on.
+    """
     paths = {name: Path(name) / OPTIMIZER if Path(name).is_dir() else name for name in names}
     thetas = {name: load(path, space=task.space.relax()) for name, path in paths.items()}
-    kinds = [theta.kind for theta in thetas.values()]
-    unique = len(set(kinds)) == len(kinds)
+    parts = {name: _split_seed(name) for name in names}
+    folders = {(thetas[name].kind, folder) for name, (folder, _) in parts.items()}
+    unique = len({kind for kind, _ in folders}) == len(folders)
     found, notes = {}, {}
     for name, theta in thetas.items():
-        key, steps = theta.kind if unique else name, origin(paths[name]).get("trained_steps")
+        key, steps = name, origin(paths[name]).get("trained_steps")
+        if unique:
+            key = "/".join(filter(None, (theta.kind, parts[name][1])))
         found[key], notes[key] = theta, {} if steps is None else {"meta-steps": steps}
     return found, notes
+
+
+def _split_seed(name: str) -> tuple[str, str]:
+    """The folder of several meta-trainings and the name of one; or the name alone."""
+    path = Path(name).parent if Path(name).name == OPTIMIZER else Path(name)
+    return (str(path.parent), path.name) if SEED.fullmatch(path.name) else (name, "")
