@@ -179,7 +179,7 @@ def main(folder: Path) -> None:
     for name, svg in svgs.items():
         (folder / f"{name}.svg").write_text(svg)
     plots.save(plots.optimizer_curves(figure2()), folder / "figure2.png")
-    plots.save(plots.optimizer_curves(generalized().grouped), folder / "generalize.png")
+    plots.save(plots.optimizer_curves(generalized().comparisons), folder / "generalize.png")
     plots.save(tiny_rnn_zoo(), folder / "tiny-rnn-zoo.png")
     with tempfile.TemporaryDirectory() as temporary:
         page = report.write(RESULTS / "table1-unf.json", Path(temporary, "report.html"))

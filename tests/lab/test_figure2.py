@@ -5,7 +5,8 @@ import json
 import pytest
 
 from unf.lab import figure2
-from unf.lab.lopt import MetaError, MetaTraining
+from unf.lab.lopt import MetaError, MetaTraining, tune_meta_training
+from unf.lab.lopt._options import make_task
 
 TINY = MetaTraining(steps=2, pairs=2, window=2, horizon=4)
 
@@ -22,7 +23,7 @@ def test_figure_2_from_nothing(tmp_path, monkeypatch):
     assert set(result.comparisons[0].curves) == names
     assert set(result.comparisons[0].grouped().curves) == {"sgdm", "adam", "sgdm-tuned"}
     assert result.comparisons[0].notes["sgdm/seed-0"]["meta-steps"] == TINY.steps
-    assert "over meta-trainings where there are several, up to 2" in str(result)
+    assert "2 networks, or over up to 2 meta-trainings with 2 networks each" in str(result)
     files = [tmp_path / "mlp" / "sgdm" / "seed-1" / "metrics.csv", tmp_path / "mlp.json"]
     before = [(file.read_bytes(), file.stat().st_mtime) for file in files]
     figure2.run(tmp_path, **run, show_progress=False)
@@ -33,3 +34,17 @@ def test_figure_2_from_nothing(tmp_path, monkeypatch):
         figure2.run(tmp_path, tasks=("gan",))
     with pytest.raises(MetaError, match=r"trials.json: not the trials .* unf lopt tune"):
         figure2.run(tmp_path, **run, tuned=tmp_path / "nowhere", show_progress=False)
+
+
+@pytest.mark.nightly
+def test_tuned_settings_are_used(tmp_path, monkeypatch):
+    monkeypatch.delenv("UNF_DATA", raising=False)
+    monkeypatch.setitem(figure2.KINDS, "mlp", ("sgdm",))
+    task = make_task("mlp")[0]
+    place, grid = tmp_path / "tune" / "mlp-sgdm", {"learning_rate": (0.02,)}
+    tune_meta_training(task, "sgdm", place, TINY, grid=grid, show_progress=False)
+    run = {"tuned": tmp_path / "tune", "steps": {"mlp": 3}, "seeds": 1, "networks": 1}
+    figure2.run(tmp_path / "out", tasks=("mlp",), **run, show_progress=False)
+    config = json.loads((tmp_path / "out" / "mlp" / "sgdm" / "config.json").read_text())
+    assert (config["learning_rate"], config["steps"], config["pairs"]) == (0.02, 3, 2)
+    assert config["schedule"] == "cosine"

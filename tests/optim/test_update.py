@@ -101,6 +101,20 @@ def test_the_last_slab_may_be_shorter(kind, monkeypatch):
     assert largest_difference(two_updates(theta, space), expected) < 3e-6
 
 
+def interpreted(monkeypatch):
+    """Run kernels in the interpreter; returns a list to which the names of kernels are added."""
+    called = []
+    for name in ("steps", "gather", "describe", "hidden"):
+
+        def counted(*args, name=name, function=getattr(kernel, name)):  # noqa: B008
+            called.append(name)
+            return function(*args)
+
+        monkeypatch.setattr(kernel, name, counted)
+    monkeypatch.setattr(kernel, "INTERPRET", True)
+    return called
+
+
 @pytest.mark.parametrize(
     ("kind", "form"), [("deepset", "normalized"), ("deepset", "adaptive"), ("tied", "code")]
 )
@@ -108,17 +122,8 @@ def test_kernels_change_nothing_but_rounding(kind, form, monkeypatch):
     space = tiled_space()
     theta = random_theta(kind, space, form)
     expected = two_updates(theta, space)
-    called = []
-    for name in ("steps", "gather", "describe", "hidden"):
-        function = getattr(kernel, name)
-
-        def counted(*args, name=name, function=function):
-            called.append(name)
-            return function(*args)
-
-        monkeypatch.setattr(kernel, name, counted)
     monkeypatch.setattr(update, "TOGETHER", 200)
-    monkeypatch.setattr(kernel, "INTERPRET", True)
+    called = interpreted(monkeypatch)
     found = two_updates(theta, space)
     assert set(called) == {"describe", "hidden", "steps" if kind == "deepset" else "gather"}
     # f's products have factors of half precision; momenta have none.
@@ -130,10 +135,13 @@ def test_kernels_change_nothing_but_rounding(kind, form, monkeypatch):
 def test_kernels_update_many_networks_at_once(kind, form, monkeypatch):
     space = make_space({"w": "a b", "c": "b"}, {"w": (20, 18), "c": (18,)})
     theta = random_theta(kind, space, form)
-    expected = [two_updates(theta, space, seed) for seed in (1, 5)]
+    thetas = [jax.tree.map(lambda x, s=s: x * s, theta) for s in (1.0, 1.1)]
+    expected = [two_updates(t, space, seed) for t, seed in zip(thetas, (1, 5), strict=True)]
     monkeypatch.setattr(update, "SMALL", 100)
-    monkeypatch.setattr(kernel, "INTERPRET", True)
-    found = jax.vmap(lambda seed: two_updates(theta, space, seed))(jnp.array([1, 5]))
+    called = interpreted(monkeypatch)
+    both = jax.tree.map(lambda *x: jnp.stack(x), *thetas)
+    found = jax.vmap(lambda t, seed: two_updates(t, space, seed))(both, jnp.array([1, 5]))
+    assert {"describe", "steps" if kind == "deepset" else "gather"} <= set(called)
     for i, one in enumerate(expected):
         each = jax.tree.map(lambda x, i=i: x[i], found)
         assert largest_difference(each[0], one[0]) < 5e-4
@@ -197,8 +205,9 @@ def test_kernels_round_alike(kind, form, monkeypatch):
     theta = random_theta(kind, space, form)
     expected = two_updates(theta, space, momenta_dtype=jnp.bfloat16)
     monkeypatch.setattr(update, "TOGETHER", 200)
-    monkeypatch.setattr(kernel, "INTERPRET", True)
+    called = interpreted(monkeypatch)
     found = two_updates(theta, space, momenta_dtype=jnp.bfloat16)
+    assert called
     assert_rounded_alike(found, expected, steps=1e-3)
 
 

@@ -59,7 +59,7 @@ def run(
         tasks: the panels.
         options: the settings of meta-training, by default the paper's.
         tuned: a folder with the trials of `tune_meta_training` for every task and kind, in folders
-            such as `mlp-unf`; the best settings replace `options`.
+            such as `mlp-unf`, or `mlp-unf-small`; the best settings replace `options`.
         steps: meta-steps by task, by default `STEPS`, or those of `options`.
         small: a version for CPUs.
         folder: where the data are, by default the folder that the variable UNF_DATA names.
@@ -74,16 +74,14 @@ def run(
         raise ValueError(f"unknown tasks {unknown}; expected some of {list(KINDS)}")
     if seeds < 1 or networks < 1:
         raise ValueError(f"seeds is {seeds} and networks {networks}; expected at least 1")
-    usual = SMALL if small else options
+    usual = options or (SMALL if small else None)
     comparisons, prepared = [], [make_task(name, folder=folder) for name in tasks]
-    chosen = {
-        (name, kind): dataclasses.replace(
-            best_options(tuned / f"{name}-{kind}") if tuned else usual or MetaTraining(),
-            steps=(steps or {}).get(name, usual.steps if usual else STEPS[name]),
-        )
-        for name in tasks
-        for kind in KINDS[name]
-    }
+    chosen, suffix = {}, "-small" if small else ""
+    for name, kind in ((task, kind) for task in tasks for kind in KINDS[task]):
+        count = (steps or {}).get(name, usual.steps if usual else STEPS[name])
+        chosen[name, kind] = dataclasses.replace(usual or MetaTraining(), steps=count)
+        if tuned:
+            chosen[name, kind] = best_options(tuned / f"{name}-{kind}{suffix}", kind, count)
     for name, (task, about) in zip(tasks, prepared, strict=True):
         announce(f"{name}: {about}")
         panel = {kind: chosen[name, kind] for kind in KINDS[name]}
@@ -117,9 +115,8 @@ def _panel(
         thetas |= dict(zip(names, apart(theta), strict=True))
         notes |= dict.fromkeys(names, note)
         files += [out / task.name / name / OPTIMIZER for name in names]
-    file, horizons = out / f"{task.name}.json", {x.horizon for x in options.values()}
-    horizon = max(horizons) or task.horizon
-    known = _evaluated(file, files)
+    file, known = out / f"{task.name}.json", _evaluated(out / f"{task.name}.json", files)
+    horizon = max(x.horizon or task.horizon for x in options.values())
     if known is not None and len(known.seeds) == networks and {*thetas} <= {*known.curves}:
         return known
     comparison = compare(

@@ -21,7 +21,6 @@ from ._scores import standard_error
 from .lopt import Comparison, compare
 from .lopt._evaluate import (
     GRIDS,
-    SEED,
     Grid,
     describe_losses,
     make_grid,
@@ -29,7 +28,7 @@ from .lopt._evaluate import (
     survivors,
     title,
 )
-from .lopt._job import OPTIMIZER
+from .lopt._job import named
 from .lopt._options import UNSEEN, make_task
 
 SHIPPED = ("unf-any", "deepset-any")
@@ -142,11 +141,6 @@ class Result:
         """Optimizers, learned ones first, and the names of the meta-trainings of each."""
         return self.comparisons[0].groups
 
-    @cached_property
-    def grouped(self) -> list[Comparison]:
-        """The comparisons of optimizers; the curves of several meta-trainings are means of each."""
-        return [one.grouped() for one in self.comparisons]
-
     def margins(self, ours: str, theirs: str) -> list[Margin]:
         """How far ahead one optimizer is of another on each task, in the last tenth."""
         found = []
@@ -173,8 +167,8 @@ class Result:
     def __str__(self) -> str:
         names, first = list(self.groups), self.comparisons[0]
         lines = [_row("", *map(title, names)), _row(*["---"] * (len(names) + 1))]
-        for one in self.grouped:
-            cells = {name: describe_losses(curves.last) for name, curves in one.curves.items()}
+        for one in self.comparisons:
+            cells = {name: describe_losses(*one.losses(name)) for name in names}
             cells[one.ranking[0]] = f"**{cells[one.ranking[0]]}**"
             lines.append(_row(f"{one.task} on {one.dataset}", *(cells[name] for name in names)))
         lines.append(
@@ -248,14 +242,14 @@ def run(
         raise ValueError(f"unknown tasks {unknown}; expected some of {list(UNSEEN)}")
     if seeds < 1:
         raise ValueError(f"seeds is {seeds}; expected at least 1")
-    learned = [_Learned.read(name, path) for name, path in _named(optimizers).items()]
+    learned = [_Learned.read(name, path) for name, path in named(optimizers).items()]
     made = [make_task(t, folder=folder, **setting.options.get(t, {})) for t in tasks]
     comparisons = []
     for task, about in made:
         announce(f"{task.name}: {about}")
         comparisons.append(_compare(task, learned, setting, range(seeds), out, show_progress))
     result = Result(comparisons)
-    plots.save(plots.optimizer_curves(result.grouped), out / "generalize.png")
+    plots.save(plots.optimizer_curves(result.comparisons), out / "generalize.png")
     write_whole(out / "generalize.json", result.to_json())
     each = "\n\n".join(f"## {one.task}\n\n{one}" for one in comparisons)
     write_whole(out / "generalize.md", f"{result}\n\n{each}\n")
@@ -280,31 +274,6 @@ class _Learned(NamedTuple):
         whole = b"".join(np.asarray(x).tobytes() for x in jax.tree.leaves(theta))
         digest = hashlib.sha256(f"{theta.kind} {theta.form}".encode() + whole).hexdigest()
         return cls(name, theta, digest, {} if steps is None else {"meta-steps": steps})
-
-
-def _named(optimizers: Sequence[str]) -> dict[str, str | Path]:
-    """Paths by the shortest ends that tell them apart; that of a seed has its folder's name too.
-
-    >>> list(_named(["out/unf/seed-0", "out/deepset/seed-0/optimizer.safetensors", "out/sgdm"]))
-    ['unf/seed-0', 'deepset/seed-0', 'sgdm']
-    """
-    found = [path for name in optimizers for path in _files(Path(name))]
-    ends = [
-        (path.parent if path.name == OPTIMIZER else path.with_suffix("")).parts for path in found
-    ]
-    shortest = [2 if SEED.fullmatch(parts[-1]) else 1 for parts in ends]
-    for more in range(max(map(len, ends), default=0)):
-        pairs = zip(ends, shortest, strict=True)
-        names = ["/".join(parts[-count - more :]) for parts, count in pairs]
-        if len(set(names)) == len(names):
-            return dict(zip(names, found, strict=True))
-    raise ValueError(f"optimizers is {list(optimizers)}; expected at least one, and none twice")
-
-
-def _files(path: Path) -> list[Path]:
-    """The optimizers in a folder, or the file itself."""
-    seeds = sorted(path.glob(f"seed-*/{OPTIMIZER}"), key=lambda file: (len(str(file)), file))
-    return seeds or [path / OPTIMIZER if path.is_dir() else path]
 
 
 def _compare(

@@ -130,7 +130,7 @@ class InnerTraining(Problem):
         """A new network, the optimizer's state, and the factors if there are any."""
         if not self.reparametrize:
             params = self.task.init(key=key)
-            return params, learned_optimizer(theta).init(params)
+            return params, _optimizer(theta).init(params)
         params_key, factors_key = jax.random.split(key)
         params = self.task.init(key=params_key)
         leaves, treedef = jax.tree.flatten(params)
@@ -138,7 +138,7 @@ class InnerTraining(Problem):
         pairs = zip(jnp.exp(logs), leaves, strict=True)
         factors = treedef.unflatten([s.astype(leaf.dtype) for s, leaf in pairs])
         params = jax.tree.map(jnp.divide, params, factors)
-        return params, learned_optimizer(theta).init(params), factors
+        return params, _optimizer(theta).init(params), factors
 
     def draw(self, *, key: PRNGKeyArray) -> PyTree:
         """A random batch."""
@@ -146,7 +146,7 @@ class InnerTraining(Problem):
 
     def step(self, theta: Theta, state: PyTree, drawn: PyTree) -> tuple[PyTree, Float[Array, ""]]:
         """One update on a batch."""
-        optimizer = learned_optimizer(theta)
+        optimizer = _optimizer(theta)
         if not self.reparametrize:
             return training_step(self.task.loss, optimizer, state, drawn)
         *training, factors = state
@@ -156,6 +156,11 @@ class InnerTraining(Problem):
 
         (params, memory), found = training_step(loss, optimizer, tuple(training), drawn)
         return (params, memory, factors), found
+
+
+def _optimizer(theta: Theta) -> optax.GradientTransformationExtraArgs:
+    """An optimizer without kernels if runs are sharded across devices, which XLA cannot do then."""
+    return learned_optimizer(theta, kernels=jax.device_count() == 1)
 
 
 class RelativeLoss(Problem):

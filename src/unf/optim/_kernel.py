@@ -23,8 +23,8 @@ from ._theta import DECAYS, TINY, Theta, gain
 
 INTERPRET = False
 """Whether to run kernels in JAX's interpreter, on any backend."""
-_WARPS = 4
-_LANES = 16
+WARPS = 4
+LANES = 16
 """Matrix units multiply at least so many rows and columns."""
 _TILE, _TILES = 128, 16
 """Entries of a tile, and tiles of a program."""
@@ -132,17 +132,17 @@ def describe(theta: Theta, step: Int[Array, ""], x: Entries, unit: Any) -> Whole
 
         zeros = [_zeros(_TILE)] * 2
         if not task.is_adaptive:
-            zeros.append(_zeros((_TILE, _LANES)))
+            zeros.append(_zeros((_TILE, LANES)))
         sums = jax.lax.fori_loop(0, loops, tile, tuple(zeros))
-        out, lane = _zeros(_LANES), _arange(_LANES)
+        out, lane = _zeros(LANES), _arange(LANES)
         if not task.is_adaptive:
             out = jnp.sum(sums[2], axis=0)
-        out = jnp.where(lane == _LANES - 2, jnp.sum(sums[0]), out)
-        out = jnp.where(lane == _LANES - 1, jnp.sum(sums[1]), out)
+        out = jnp.where(lane == LANES - 2, jnp.sum(sums[0]), out)
+        out = jnp.where(lane == LANES - 1, jnp.sum(sums[1]), out)
         refs[-1][program, :] = out
 
     operands = [*arrays, *_constants(theta, step, None)]
-    shape = jax.ShapeDtypeStruct((programs, _LANES), jnp.float32)
+    shape = jax.ShapeDtypeStruct((programs, LANES), jnp.float32)
     (sums,) = _call(run, [shape], operands, programs, {})
     sums = jnp.sum(sums, axis=0) / size
     count = 0 if task.is_adaptive else len(DECAYS)
@@ -154,7 +154,7 @@ def steps(
 ) -> tuple[Entries, Array]:
     """The next entries of a tensor, and its steps times a factor, with a pointwise last layer."""
     head: Any = theta.head
-    size, hidden = x.weights.size, _lanes(theta.trunk[-1].weight.shape[0])
+    size, hidden = x.weights.size, padded_size(theta.trunk[-1].weight.shape[0])
     last = _padded(head.weight[0], (hidden,))
     bias = 0.0 if head.bias is None else head.bias[0]
     names, arrays = _flat(x, step, Entries._fields)
@@ -207,13 +207,13 @@ def gather(
         The next entries; and features times `columns` at every entry, means over rows, and means
         over columns.
     """
-    (channels, count), hidden = columns.shape, _lanes(columns.shape[0])
-    last = _padded(columns, (hidden, _lanes(count)))
+    (channels, count), hidden = columns.shape, padded_size(columns.shape[0])
+    last = _padded(columns, (hidden, padded_size(count)))
     names, arrays = _flat(x, step, Entries._fields)
     task = _Task.of(theta, names, whole.is_matrix)
     sizes, strides = window.sizes, window.strides
     rows, cols = sizes[window.row], sizes[window.column]
-    wide = min(_COLUMNS, _lanes(cols))
+    wide = min(_COLUMNS, padded_size(cols))
     tall = _TILE // wide
     batch = prod(sizes[i] for i in window.batch)
     row_tiles, column_tiles = -(-rows // _ROWS_AT_ONCE), -(-cols // wide)
@@ -294,15 +294,15 @@ def hidden(
 ) -> Float[Array, "entries hidden"]:
     """What the trunk computes of features."""
     (size, channels), width = features.shape, theta.trunk[-1].weight.shape[0]
-    lanes = _lanes(width)
+    lanes = padded_size(width)
 
     def run(features: Any, *refs: Any) -> None:
         from jax.experimental import pallas as pl
 
-        weights, lane = [ref[...] for ref in refs[:-1]], _arange(_LANES)
+        weights, lane = [ref[...] for ref in refs[:-1]], _arange(LANES)
         place = pl.program_id(0) * _TILE + _arange(_TILE)
         mask = (place < size)[:, None] & (lane < channels)[None, :]
-        x = _load(features, place[:, None] * channels + lane[None, :], mask)
+        x = load(features, place[:, None] * channels + lane[None, :], mask)
         lane = _arange(lanes)
         mask = (place < size)[:, None] & (lane < width)[None, :]
         _store(refs[-1], place[:, None] * width + lane[None, :], _trunk(x, weights), mask)
@@ -322,7 +322,7 @@ def _flat(x: Entries, step: Int[Array, ""], names: Sequence[str]) -> tuple[list[
     arrays = [getattr(x, name).reshape(-1) for name in found]
     if "momenta" in found and x.momenta.dtype == jnp.bfloat16:
         found.append("salts")
-        arrays.append(jnp.pad(salts(step), (0, _LANES - len(DECAYS))))
+        arrays.append(jnp.pad(salts(step), (0, LANES - len(DECAYS))))
     return found, arrays
 
 
@@ -332,9 +332,9 @@ def _refs(names: Sequence[str], refs: Sequence[Any], others: int) -> list[Any]:
     return [dict(zip(names, refs, strict=False)), *refs[count : count + others]]
 
 
-def _lanes(channels: int) -> int:
+def padded_size(channels: int) -> int:
     """The next power of two that matrix units can multiply."""
-    return max(_LANES, 1 << (channels - 1).bit_length())
+    return max(LANES, 1 << (channels - 1).bit_length())
 
 
 def _padded(x: Any, shape: tuple[int, ...]) -> Array:
@@ -349,7 +349,7 @@ def _constants(
     """Numbers that the tiles of a tensor read, and those that multiply each channel."""
     form, gamma = theta.form, theta.gamma
     numbers = [gamma, 1 - gamma if form.momentum == "mean" else 1.0, bias, factor]
-    scales = jnp.ones(_LANES, jnp.float32)
+    scales = jnp.ones(LANES, jnp.float32)
     if form.is_adaptive:
         squares = theta.gamma_squares
         share = 1 / (1 - squares ** (step + 1))
@@ -362,7 +362,7 @@ def _constants(
     else:
         numbers.append(theta.beta)
         if whole is not None and whole.scales is not None:
-            scales = _padded((1 / whole.scales)[np.array(_lane_order(theta))], (_LANES,))
+            scales = _padded((1 / whole.scales)[np.array(_lane_order(theta))], (LANES,))
     numbers = jnp.stack([jnp.asarray(number, jnp.float32) for number in numbers])
     return numbers, scales
 
@@ -375,7 +375,7 @@ def _layers(
     on_entries, on_time = jnp.split(first.weight, [theta.form.channels], axis=1)
     now = on_time @ theta.form.time_features(step, jnp.dtype(jnp.float32)) + first.bias
     first_rows = on_entries.T if order is None else on_entries.T[np.array(order)]
-    out = [_padded(first_rows, (_LANES, hidden)), _padded(now, (hidden,))]
+    out = [_padded(first_rows, (LANES, hidden)), _padded(now, (hidden,))]
     for layer in rest:
         weight, bias = layer.weight.T, layer.bias
         out += [_padded(weight, (hidden, hidden)), _padded(bias, (hidden,))]
@@ -413,7 +413,7 @@ def _call(
         out_shape=shapes,
         grid=(programs,),
         input_output_aliases=aliases,
-        compiler_params=triton.CompilerParams(num_warps=_WARPS, num_stages=2),
+        compiler_params=triton.CompilerParams(num_warps=WARPS, num_stages=2),
         interpret=INTERPRET,
         name="unf_update",
     )(*operands)
@@ -460,14 +460,14 @@ class _Task:
         found = {}
         for name, ref in ins.items():
             if name == "momenta":
-                found[name] = _load(ref, *self.spots(place, inside))
+                found[name] = load(ref, *self.spots(place, inside))
             elif name != "salts":
-                found[name] = _load(ref, place, inside)
+                found[name] = load(ref, place, inside)
         return found
 
     def spots(self, place: Array, inside: Array) -> tuple[Array, Array]:
         """Where the momenta of entries are, and which lanes of a tile have any."""
-        lane = _arange(_LANES)[None, :]
+        lane = _arange(LANES)[None, :]
         return place[:, None] * len(DECAYS) + lane, (lane < len(DECAYS)) & inside[:, None]
 
     def accumulate(
@@ -495,8 +495,8 @@ class _Task:
         inside: Array,
     ) -> Float[Array, "entries lanes"]:
         """The next momenta, stored where there is an output; zeros in other lanes."""
-        lane = _arange(_LANES)[None, :]
-        decays, shares = _zeros((1, _LANES)), _zeros((1, _LANES))
+        lane = _arange(LANES)[None, :]
+        decays, shares = _zeros((1, LANES)), _zeros((1, LANES))
         for i, decay in enumerate(DECAYS):
             share = float(1 - np.float32(decay))  # rounded as in `Form.accumulate`
             decays = jnp.where(lane == i, decay, decays)
@@ -538,7 +538,7 @@ class _Task:
         relative = -jnp.log(inverse) - numbers[8]
         others = [found.weights * numbers[7], n, found.gradient * inverse, relative]
         x = _with_lanes(x * scales[None, :] * inverse[:, None], others)
-        lane = _arange(_LANES)[None, :]
+        lane = _arange(LANES)[None, :]
         x = jnp.where(lane == first + len(others), float(self.is_matrix), x)
         return jnp.clip(x, -LARGEST_FEATURE, LARGEST_FEATURE), n
 
@@ -549,7 +549,7 @@ def _root(found: _Found, numbers: Any, inside: Array) -> Array:
 
 def _with_lanes(x: Array, values: Sequence[Array]) -> Array:
     """A tile with these values in the lanes after the momenta."""
-    lane = _arange(_LANES)[None, :]
+    lane = _arange(LANES)[None, :]
     for i, value in enumerate(values):
         x = jnp.where(lane == len(DECAYS) + i, value[:, None], x)
     return x
@@ -581,7 +581,7 @@ def _product(h: Array, columns: Array) -> Array:
     return jnp.dot(left, right, preferred_element_type=jnp.float32)
 
 
-def _load(ref: Any, index: Array, mask: Array) -> Array:
+def load(ref: Any, index: Array, mask: Array) -> Array:
     from jax.experimental.pallas import triton
 
     return triton.load(ref.at[index], mask=mask, other=0.0)
@@ -590,6 +590,6 @@ def _load(ref: Any, index: Array, mask: Array) -> Array:
 def _store(ref: Any, index: Array, value: Array, mask: Array) -> None:
     from jax.experimental.pallas import triton
 
-    if INTERPRET:  # which also writes what is masked; on GPUs, this would keep stores short
+    if INTERPRET:  # which ignores masks; on GPUs, a computed index would keep stores scalar
         index = jnp.where(mask, index, ref.shape[0])
     triton.store(ref.at[index], value, mask=mask)

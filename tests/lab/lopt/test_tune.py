@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import tomllib
 
 import jax
@@ -34,7 +35,9 @@ def test_the_best_comes_first_and_is_written(tuned):
     settings = {(x.options.learning_rate, x.options.sigma) for x in trials}
     assert settings == {(rate, sigma) for rate in (1e-3, 0.1) for sigma in (0.01, 0.1)}
     best = dataclasses.replace(trials[0].options, steps=50_000, schedule="cosine")
-    assert best_options(folder) == best
+    assert best_options(folder, "deepset", 50_000) == best
+    with pytest.raises(MetaError, match="has trials of kind 'deepset', not 'unf'"):
+        best_options(folder, "unf", 1)
     stored = json.loads((folder / "trials.json").read_text())
     assert [row["loss"] for row in stored["trials"]] == [trial.loss for trial in trials]
 
@@ -55,13 +58,12 @@ def test_the_objective_is_the_loss_of_networks_that_the_optimizer_trains(tuned):
     thetas = [load(folder / "program-0" / f"trial-{i}" / "optimizer.safetensors") for i in range(2)]
     thetas[1].scalars["log_alpha"] = jnp.asarray(np.log(1e-9), jnp.float32)  # learns nothing
     options = dataclasses.replace(OPTIONS, pairs=64, cut=0.0)
-    members = [Member(options, 0)] * 2
-    found = objective((TASK,), members, thetas, seed=0, show_progress=False)
-    for theta, loss in zip(thetas, found, strict=True):
+    found = objective((TASK,), options, [Member(OPTIONS, 0)] * 2, thetas, 0, show_progress=False)
+    for theta, (loss, diverged) in zip(thetas, found, strict=True):
         run = {"seeds": range(64), "horizon": 8}
         curves = evaluate(TASK, TASK.data(), learned_optimizer, theta, **run)
         each = curves.train.mean(axis=1)
-        assert abs(loss - each.mean()) < 6 * each.std() / 64**0.5
+        assert abs(loss - each.mean()) < 6 * each.std() / 64**0.5 and diverged == 0
     assert found[0] < found[1]
 
 
@@ -80,11 +82,26 @@ def test_what_is_there_is_kept_or_refused(tuned):
         )  # fmt: skip
 
 
+def test_what_was_measured_of_another_job_does_not_count(tuned, tmp_path, monkeypatch):
+    folder, trials, run = tuned
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "program-0" / "objective.json"
+    stored = json.loads(file.read_text())
+    stored["job"]["seed"], stored["found"] = 1, [[0.0, 0]] * 4
+    file.write_text(json.dumps(stored))
+    assert tune_meta_training(TASK, "deepset", tmp_path, OPTIONS, **run, resume=True) == trials
+    more = {**run, "grid": {**GRID, "form": ("normalized", "code")}}
+    monkeypatch.setattr("unf.lab.lopt._tune.objective", lambda *a, **k: [(1.0, 1)] * 4)
+    again = tune_meta_training(TASK, "deepset", tmp_path, OPTIONS, **more, resume=True)
+    assert again[:4] == trials  # those that diverge come last
+    assert {trial.options.form for trial in again[4:]} == {"code"}
+
+
 def test_every_kind_has_as_many_trials_and_inner_steps(monkeypatch, tmp_path):
     ran = []
 
     def train(tasks, kind, folder, members, config, **how):
-        ran.append({name: member for name, member in members.items()})
+        ran.append(dict(members))
         raise KeyboardInterrupt
 
     monkeypatch.setattr("unf.lab.lopt._tune.train_together", train)
@@ -104,23 +121,27 @@ def test_settings_are_read_or_refused(tmp_path):
         "estimator": ("pes", "nres"),
     }
     for word, message in (
-        ("momentum=0.9", r"'momentum=0.9' is not the values of a new setting; expected one of \["),
-        ("steps=1,2", "'steps=1,2' is not the values"),
-        ("schedule=cosine", "'schedule=cosine' is not the values"),
-        ("form=none", r"'form=none': no value 'none'; expected some of \('paper',"),
-        ("pairs=two", "'pairs=two': invalid .*; expected values of type int joined by commas"),
+        ("momentum=0.9", r"unknown setting 'momentum'; expected some of \["),
+        ("steps=1,2", "unknown setting 'steps'"),
+        ("schedule=cosine", "unknown setting 'schedule'"),
+        ("form=none", r"form cannot be 'none'; expected some of \('paper',"),
+        ("pairs=two", r"pairs cannot be 'two' \(invalid .*; expected values of type int, joined"),
     ):
         with pytest.raises(MetaError, match=message):
             parse_grid([word])
+    with pytest.raises(MetaError, match="the setting 'sigma' comes twice"):
+        parse_grid(["sigma=0.1", "sigma=0.2"])
     for grid, message in (
         ({"sigma": (-1.0,)}, r"sigma is -1.0; expected a positive number"),
         ({"sigma": ()}, r"no values of \['sigma'\]"),
         ({"speed": (1,)}, r"unknown settings \['speed'\]"),
+        ({"window": (2, 3)}, "horizon is 8 and window 3"),
     ):
         with pytest.raises(MetaError, match=message):
             tune_meta_training(TASK, "sgdm", tmp_path, OPTIONS, grid=grid)
+    assert not list(tmp_path.iterdir())
     with pytest.raises(MetaError, match=r"trials.json: not the trials"):
-        best_options(tmp_path)
+        best_options(tmp_path, "unf", 1)
 
 
 def test_the_command_writes_settings_to_go_on_with(tmp_path, capsys, monkeypatch):
@@ -130,10 +151,12 @@ def test_the_command_writes_settings_to_go_on_with(tmp_path, capsys, monkeypatch
     out = tmp_path / "tune"
     assert main([*words, *tiny, "--out", str(out)]) == 0
     shown = capsys.readouterr().out
-    assert "| loss | runs lost | seed | learning_rate |" in shown and "best.toml" in shown
+    assert "| runs lost | seed | learning_rate |" in shown and "best.toml" in shown
     best = tomllib.loads((out / "best.toml").read_text())
-    assert best["training"]["learning_rate"] in (0.01, 0.1) and best["training"]["steps"] == 50_000
+    assert best["training"]["learning_rate"] in (0.01, 0.1) and best["training"]["steps"] == 200
     train = ["lopt", "train", "--config", str(out / "best.toml"), "--steps", "2", "--quiet"]
     assert main([*train, "--out", str(tmp_path / "sgdm")]) == 0
     assert main([*words, "--steps", "2", "form=x", "--out", str(tmp_path / "no")]) == 1
-    assert "no value 'x'; expected some of" in capsys.readouterr().err
+    assert "form cannot be 'x'; expected some of" in capsys.readouterr().err
+    assert main([*words, "--sigma", "0.1", "sigma=1,2", "--out", str(tmp_path / "no")]) == 1
+    assert "--sigma: values of sigma are tried" in capsys.readouterr().err

@@ -28,10 +28,10 @@ from ..lopt import (
     meta_train,
     tune_meta_training,
 )
-from ..lopt._evaluate import SEED, TUNED
-from ..lopt._job import OPTIMIZER, Pace, Row, apart
+from ..lopt._evaluate import TUNED
+from ..lopt._job import OPTIMIZER, SEED, Pace, Row, apart, named
 from ..lopt._options import MIXTURES, SMALL, TASKS, make_task, parse_tasks, spell_task
-from ..lopt._tune import GRID, TRIALS, parse_grid, whole
+from ..lopt._tune import BEST, GRID, TRIALS, parse_grid, whole
 from ._command import CommandError, Data, File, Folder, Job, as_toml, one_of, print_json
 from ._processes import Processes
 
@@ -140,14 +140,11 @@ class Train(TaskJob):
     @property
     def results(self) -> Path:
         """The folder of the optimizer."""
-        name = f"{self.setting.file_name}-{self.optimizer}" + ("-small" if self.small else "")
-        return self.out or Path("out/lopt") / name
+        return self.out or Path("out/lopt") / _folder_name(self)
 
     def run(self) -> None:
         """Meta-train, then train fresh networks with the result."""
-        tasks, texts = zip(*self.setting.make(), strict=True)
-        for task, text in zip(tasks, texts, strict=True):
-            say(text if len(tasks) == 1 else f"{task.name}: {text}")
+        tasks = _announced(self.setting)
         pace = Pace(self.training, len(tasks) * self.seeds)
         board = _tensorboard(self.results) if self.tensorboard else lambda row: None
 
@@ -231,20 +228,20 @@ class Tune(TaskJob):
     """Choose the settings of meta-training among short trials.
 
     A SETTING has the values to try, as in learning_rate=1e-3,3e-3, and every combination is a
-    trial. Without any, these are tried, but for those that flags set:
+    trial, of 500 meta-steps by default, or 50 with --small. Without any SETTING, these are tried:
 
         form=normalized,adaptive head_start=random,pointwise learning_rate=0.001,0.003,0.01
         sigma=0.01,0.03
 
-    Trials have a constant learning rate. Each is ranked by the loss that meta-training minimizes:
-    the training loss of new networks, which are the same for all. The file best.toml has the best
-    settings, for a whole meta-training.
+    Trials have a constant learning rate. Each is ranked by how many new networks diverge with the
+    optimizer that it ends with, and then by their training loss; these networks are the same for
+    all trials. The file best.toml has the best settings, for a whole meta-training with unf lopt
+    train --config.
 
     Examples:
         unf lopt tune --task mlp --optimizer unf --small               (two CPU cores, minutes)
         unf lopt tune --task mlp --optimizer unf --data DIR            (a GPU)
         unf lopt tune --task rnn --optimizer tied --data DIR --steps 300 --window 20 sigma=0.01,0.03
-        unf lopt train --config out/tune/mlp-unf/best.toml --seeds 3   (goes on with the best)
     """
 
     # Settings, with the values to try.
@@ -259,23 +256,24 @@ class Tune(TaskJob):
     @classmethod
     def presets(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """Shorter meta-trainings."""
-        preset, steps = (SMALL, 50) if given.get("small") else (MetaTraining(), 500)
-        return {"training": dataclasses.replace(preset, steps=steps)}
+        steps = 50 if given.get("small") else 500
+        return {"training": dataclasses.replace(Train.presets(given)["training"], steps=steps)}
 
     @property
     def results(self) -> Path:
         """The folder of the trials."""
-        name = f"{self.setting.file_name}-{self.optimizer}" + ("-small" if self.small else "")
-        return self.out or Path("out/tune") / name
+        return self.out or Path("out/tune") / _folder_name(self)
 
     def run(self) -> None:
         """Meta-train, print a table, and write the best settings."""
-        made = self.setting.make()
-        for task, text in made:
-            say(text if len(made) == 1 else f"{task.name}: {text}")
-        grid = parse_grid(self.settings) if self.settings else self._default_grid()
+        tasks, grid = _announced(self.setting), parse_grid(self.settings) or GRID
+        usual = self.presets(vars(self))["training"]
+        both = [x for x in grid if getattr(self.training, x) != getattr(usual, x)]
+        if both:
+            flag = f"--{both[0].replace('_', '-')}"
+            raise CommandError(f"{flag}: values of {both[0]} are tried; write them as a SETTING")
         trials = tune_meta_training(
-            [task for task, _ in made],
+            tasks,
             self.optimizer,
             self.results,
             self.training,
@@ -284,12 +282,14 @@ class Tune(TaskJob):
             resume=self.resume,
             show_progress=not self.quiet,
         )
-        best = self.results / "best.toml"
+        best = self.results / BEST
         if is_first():
+            steps = Train.presets(vars(self))["training"].steps
             train = Train(
                 setting=self.setting.settled(),
                 optimizer=self.optimizer,
-                training=whole(trials[0].options),
+                small=self.small,
+                training=whole(trials[0].options, steps),
                 processes=Processes(),
             )
             write_whole(best, as_toml(train, "lopt train", best))
@@ -297,18 +297,26 @@ class Tune(TaskJob):
             print((self.results / TRIALS).read_text())
             return
         varied = [name for name, values in grid.items() if len(values) > 1]
-        head = ("loss", "runs lost", "seed", *varied)
+        head = ("loss", "networks diverged", "runs lost", "seed", *varied)
         print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
         for trial in trials:
             values = [getattr(trial.options, name) for name in varied]
-            cells = (f"{trial.loss:.4f}", trial.lost, trial.seed, *values)
+            cells = (f"{trial.loss:.4f}", trial.diverged, trial.lost, trial.seed, *values)
             print(f"| {' | '.join(map(str, cells))} |")
-        print(f"go on with the best: unf lopt train --config {best}")
+        print(f"continue with the best settings: unf lopt train --config {best}")
 
-    def _default_grid(self) -> dict[str, tuple]:
-        """The default grid, without the settings that were given."""
-        usual = vars(self.presets({"small": self.small})["training"])
-        return {k: v for k, v in GRID.items() if getattr(self.training, k) == usual[k]}
+
+def _folder_name(job: "Train | Tune") -> str:
+    """The usual name of the folder of a job."""
+    return f"{job.setting.file_name}-{job.optimizer}" + ("-small" if job.small else "")
+
+
+def _announced(setting: TaskOptions) -> tuple[Any, ...]:
+    """The tasks; a line about the data of each is shown."""
+    tasks, texts = zip(*setting.make(), strict=True)
+    for task, text in zip(tasks, texts, strict=True):
+        say(text if len(tasks) == 1 else f"{task.name}: {text}")
+    return tasks
 
 
 def _tensorboard(out: Path) -> Callable[[Row], None]:
@@ -391,9 +399,12 @@ def _load(names: tuple[str, ...], task: Task) -> tuple[dict[str, Theta], dict[st
 
     Several meta-trainings of one folder are of one kind: "unf/seed-0" and so on.
     """
-    paths = {name: Path(name) / OPTIMIZER if Path(name).is_dir() else name for name in names}
+    paths = named(names) if names else {}
     thetas = {name: load(path, space=task.space.relax()) for name, path in paths.items()}
-    parts = {name: _split_seed(name) for name in names}
+    parts = {}
+    for name in paths:
+        folder, _, seed = name.rpartition("/")
+        parts[name] = (folder, seed) if SEED.fullmatch(seed) else (name, "")
     folders = {(thetas[name].kind, folder) for name, (folder, _) in parts.items()}
     unique = len({kind for kind, _ in folders}) == len(folders)
     found, notes = {}, {}
@@ -403,9 +414,3 @@ def _load(names: tuple[str, ...], task: Task) -> tuple[dict[str, Theta], dict[st
             key = "/".join(filter(None, (theta.kind, parts[name][1])))
         found[key], notes[key] = theta, {} if steps is None else {"meta-steps": steps}
     return found, notes
-
-
-def _split_seed(name: str) -> tuple[str, str]:
-    """The folder of several meta-trainings and the name of one; or the name alone."""
-    path = Path(name).parent if Path(name).name == OPTIMIZER else Path(name)
-    return (str(path.parent), path.name) if SEED.fullmatch(path.name) else (name, "")

@@ -5,7 +5,6 @@ A `Comparison` holds the curves of several optimizers on one task.
 
 import dataclasses
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -23,6 +22,7 @@ from ...meta._problem import training_step
 from ...optim import Theta, learned_optimizer
 from .._folder import provenance
 from .._scores import summary
+from ._job import SEED
 
 Keys = Key[Array, " networks"]
 POINTS = 100
@@ -39,8 +39,6 @@ TITLES = {
     "muon": "Muon, tuned",
 }
 """Optimizers' names in pictures and tables."""
-SEED = re.compile(r"seed-\d+")
-"""The last part of the name of one of several meta-trainings."""
 _HELDOUT_BATCHES = 8
 _EVALUATION, _TUNING = 4, 5  # a seed's streams of random numbers; meta-training has the others
 
@@ -292,47 +290,61 @@ class Comparison:
         found: dict[str, list[str]] = {}
         for name in self.curves:
             group, _, seed = name.rpartition("/")
-            found.setdefault(group if SEED.fullmatch(seed) else name, []).append(name)
+            found.setdefault(group if group and SEED.fullmatch(seed) else name, []).append(name)
         return {group if len(names) > 1 else names[0]: names for group, names in found.items()}
 
     def grouped(self) -> "Comparison":
-        """A comparison of optimizers; the curves of several meta-trainings are means of each."""
+        """A comparison of optimizers.
+
+        The curves of several meta-trainings are means over the networks of each; those that
+        diverged do not count.
+        """
         curves = {}
         for group, names in self.groups.items():
             each = [self.curves[name] for name in names]
-            if len(each) > 1:
-                means = [Curves(x.train.mean(axis=0), x.heldout.mean(axis=0)) for x in each]
+            kept = [(x, survived(x.last)) for x in each]
+            if len(each) > 1 and any(ok.any() for _, ok in kept):
+                means = [[part[ok].mean(axis=0) for part in x] for x, ok in kept if ok.any()]
                 each = [Curves(*np.stack(means, axis=1))]
             curves[group] = each[0]
         notes = {group: self.notes.get(names[0], {}) for group, names in self.groups.items()}
         return dataclasses.replace(self, curves=curves, notes=notes)
 
+    def losses(
+        self, name: str, measure: Callable[[Curves], np.ndarray] = lambda curves: curves.last
+    ) -> list[Float[np.ndarray, " seeds"]]:
+        """The loss of every network in each meta-training of an optimizer."""
+        return [measure(self.curves[each]) for each in self.groups[name]]
+
     @property
     def over_what(self) -> str:
         """What standard errors are over."""
-        most = max(map(len, self.groups.values()), default=1)
-        several = f" (over meta-trainings where there are several, up to {most})"
-        return f"{len(self.seeds)} networks{several if most > 1 else ''}"
+        networks, most = len(self.seeds), max(map(len, self.groups.values()), default=1)
+        several = f", or over up to {most} meta-trainings with {networks} networks each"
+        return f"{networks} networks{several if most > 1 else ''}"
 
     @property
     def ranking(self) -> list[str]:
         """Optimizers from best to worst: with which fewest networks diverge, then by last loss."""
 
-        def key(name: str) -> tuple[int, float]:
-            last = self.curves[name].last
-            kept = survivors(last)
-            return len(last) - len(kept), float(kept.mean()) if len(kept) else np.inf
+        def key(name: str) -> tuple[float, float]:
+            each = self.losses(name)
+            kept = [survivors(losses) for losses in each]
+            means = [losses.mean() for losses in kept if len(losses)]
+            share = sum(map(len, kept)) / sum(map(len, each))
+            return 1 - share, float(np.mean(means)) if means else np.inf
 
-        return sorted(self.curves, key=key)
+        return sorted(self.groups, key=key)
 
     def rows(self) -> list[list[str]]:
         """A table, best first: titles, losses over the horizon and its last tenth, and notes."""
-        rows, grouped = [], self.grouped()
-        for name in grouped.ranking:
-            curves = grouped.curves[name]
-            losses = (curves.train.mean(axis=1), curves.last, curves.last_heldout)
-            notes = ", ".join(f"{key} {_short(x)}" for key, x in grouped.notes[name].items())
-            rows.append([title(name), *map(describe_losses, losses), notes])
+        rows = []
+        measures = (lambda x: x.train.mean(axis=1), lambda x: x.last, lambda x: x.last_heldout)
+        for name in self.ranking:
+            found = self.notes.get(self.groups[name][0], {})
+            notes = ", ".join(f"{key} {_short(x)}" for key, x in found.items())
+            cells = [describe_losses(*self.losses(name, measure)) for measure in measures]
+            rows.append([title(name), *cells, notes])
         return rows
 
     def __str__(self) -> str:
@@ -409,13 +421,18 @@ def survivors(losses: Float[np.ndarray, " seeds"]) -> Float[np.ndarray, " surviv
     return losses[survived(losses)]
 
 
-def describe_losses(losses: Float[np.ndarray, " seeds"]) -> str:
-    """Mean ± standard error of the networks that did not diverge, and how many did."""
-    kept = survivors(losses)
-    if len(kept) == len(losses):
-        return summary(losses, 4)
-    diverged = f"{len(losses) - len(kept)} of {len(losses)} diverged"
-    return f"{summary(kept, 4)}, {diverged}" if len(kept) else diverged
+def describe_losses(*each: Float[np.ndarray, " seeds"]) -> str:
+    """Mean ± standard error of the networks that did not diverge, and how many did.
+
+    With several meta-trainings, the standard error is over the means of each.
+    """
+    kept = [survivors(losses) for losses in each]
+    means = kept[0] if len(each) == 1 else np.array([x.mean() for x in kept if len(x)])
+    total, left = sum(map(len, each)), sum(map(len, kept))
+    if left == total:
+        return summary(means, 4)
+    diverged = f"{total - left} of {total} diverged"
+    return f"{summary(means, 4)}, {diverged}" if left else diverged
 
 
 def _short(value: Any) -> str:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -33,6 +34,8 @@ from ._options import MetaError, MetaTraining
 Row = dict[str, float | int]
 """One line of the metrics."""
 CONFIG, METRICS, OPTIMIZER = "config.json", "metrics.csv", "optimizer.safetensors"
+SEED = re.compile(r"seed-\d+")
+"""The folder of one of several meta-trainings."""
 _WHAT = {"what": "checkpoint of a meta-training"}
 
 
@@ -90,8 +93,9 @@ def meta_train(
         DataError: if a task's data are missing or not finite.
     """
     options, folder, tasks = options or MetaTraining(), Path(out), several(task)
+    if seeds < 1:
+        raise MetaError(f"seeds is {seeds}; expected at least 1")
     members = {f"seed-{seed + i}": Member(options, seed + i) for i in range(seeds)}
-    _check(kind, seeds)
     return train_together(
         tasks,
         kind,
@@ -136,14 +140,15 @@ def train_together(
         folder: the folder for results.
         members: the meta-trainings, by the folder for the results of each inside `folder`.
         config: what distinguishes all of them from other jobs.
-        resume: see `meta_train`.
-        overwrite: see there.
-        steps_per_call: see there.
-        seconds_between_checkpoints: see there.
-        on_metrics: see there.
-        show_progress: see there.
+        resume: see `meta_train`, also for what follows.
+        overwrite: as there.
+        steps_per_call: as there.
+        seconds_between_checkpoints: as there.
+        on_metrics: as there.
+        show_progress: as there.
     """
     every = list(members.values())
+    _check(kind, len(every))
     options = every[0].options
     thetas = [first_theta(tasks, kind, each.options, seed=each.seed) for each in every]
     with _errors(folder, options, len(every)):
@@ -239,15 +244,13 @@ class _Scaled(eqx.Module):
 
 
 def _check(kind: str, seeds: int) -> None:
-    """Refuse unknown optimizers, and numbers of meta-trainings that do not work."""
+    """Refuse unknown optimizers, and several meta-trainings in several processes."""
     if kind not in KINDS:
         raise MetaError(f"unknown kind of optimizer {kind!r}; expected one of {list(KINDS)}")
-    if seeds < 1:
-        raise MetaError(f"seeds is {seeds}; expected at least 1")
     if seeds > 1 and jax.process_count() > 1:
         raise MetaError(
-            f"seeds is {seeds}, but several meta-trainings at once run in one process; choose "
-            "seeds=1, or start one process"
+            f"{seeds} meta-trainings at once run in one process; choose seeds=1, or start one "
+            "process"
         )
 
 
@@ -263,6 +266,34 @@ def _claim(
             place.mkdir(exist_ok=True)
             write_whole(place / CONFIG, json.dumps(about, indent=1))
     return checkpoints
+
+
+def named(optimizers: Sequence[str]) -> dict[str, str | Path]:
+    """Paths by the shortest ends that tell them apart; that of a seed has its folder's name too.
+
+    A folder of several meta-trainings stands for all of them.
+
+    >>> list(named(["out/unf/seed-0", "out/deepset/seed-0/optimizer.safetensors", "out/sgdm"]))
+    ['unf/seed-0', 'deepset/seed-0', 'sgdm']
+    """
+    found = [path for name in optimizers for path in _files(Path(name))]
+    whole = [path.absolute() for path in found]
+    ends = [
+        (path.parent if path.name == OPTIMIZER else path.with_suffix("")).parts for path in whole
+    ]
+    shortest = [2 if SEED.fullmatch(parts[-1]) else 1 for parts in ends]
+    for more in range(max(map(len, ends), default=0)):
+        pairs = zip(ends, shortest, strict=True)
+        names = ["/".join(parts[-count - more :]) for parts, count in pairs]
+        if len(set(names)) == len(names):
+            return dict(zip(names, found, strict=True))
+    raise ValueError(f"optimizers is {list(optimizers)}; expected at least one, and none twice")
+
+
+def _files(path: Path) -> list[Path]:
+    """The optimizers in a folder, or the file itself."""
+    seeds = sorted(path.glob(f"seed-*/{OPTIMIZER}"), key=lambda file: (len(str(file)), file))
+    return seeds or [path / OPTIMIZER if path.is_dir() else path]
 
 
 def _together(copies: Sequence[Any]) -> Any:
@@ -465,7 +496,7 @@ def _keys(seed: int) -> Key[Array, "4"]:
 def _errors(folder: Path, options: MetaTraining, seeds: int) -> AbstractContextManager[None]:
     what, smaller = f"{options.pairs} pairs of runs at once", "pairs= or batch_size="
     if seeds > 1:
-        what, smaller = f"{seeds} meta-trainings of {what}", f"seeds=, {smaller}"
+        what, smaller = f"{seeds} meta-trainings of {what}", f"seeds= or grid=, {smaller}"
     return job_errors(MetaError, folder, what, f"choose a smaller {smaller}")
 
 
@@ -508,20 +539,19 @@ def _inner_training(task: Task, options: MetaTraining) -> InnerTraining:
 
 def _untrained_loss(problem: InnerTraining, what: str, *, key: PRNGKeyArray) -> float:
     """The mean loss of eight untrained networks, which must be positive for `what` to work."""
-    task = problem.task
-
-    @eqx.filter_jit
-    def loss(problem: InnerTraining, key: PRNGKeyArray) -> Array:
-        first, second = jax.random.split(key)
-        return task.loss(task.init(key=first), task.batch(problem.data, key=second))
-
-    mean = float(np.mean([loss(problem, k) for k in jax.random.split(key, 8)]))
+    mean = float(np.mean([_loss_of_a_network(problem, k) for k in jax.random.split(key, 8)]))
     if not 0 < mean < inf:
         raise MetaError(
-            f"untrained networks of task {task.name!r} have a mean loss of {mean:.3g}, so that "
-            f"losses cannot be {what}"
+            f"untrained networks of task {problem.task.name!r} have a mean loss of {mean:.3g}, so "
+            f"that losses cannot be {what}"
         )
     return mean
+
+
+@eqx.filter_jit
+def _loss_of_a_network(problem: InnerTraining, key: PRNGKeyArray) -> Array:
+    task, (first, second) = problem.task, jax.random.split(key)
+    return task.loss(task.init(key=first), task.batch(problem.data, key=second))
 
 
 def _rows(state: MetaState, metrics: Metrics, count: int) -> list[Row]:

@@ -19,7 +19,7 @@ from ..._progress import Progress
 from ...meta import Task
 from ...meta._estimators import Pair, Run
 from ...optim import FORMS, Theta
-from .._folder import provenance
+from .._folder import described, provenance
 from ._job import (
     Member,
     apart,
@@ -39,6 +39,7 @@ GRID: dict[str, tuple] = {
 }
 """The settings to try by default: every combination."""
 TRIALS = "trials.json"
+BEST = "best.toml"
 _TRIED = {field.name for field in dataclasses.fields(MetaTraining)} - {"steps", "schedule"}
 """Settings that can be tried."""
 _TOGETHER = ("learning_rate", "sigma", "head_start")
@@ -55,14 +56,17 @@ class Trial(NamedTuple):
     Attributes:
         options: its settings.
         seed: its seed.
-        loss: the objective of the optimizer that it ended with, on networks that are the same for
-            all trials: their training loss. NaN if all of them diverged.
-        lost: how many runs were lost on the way.
+        loss: the training loss of new networks with the optimizer that it ended with, over the
+            whole horizon; or over the last window, if that is what meta-training minimizes. NaN if
+            all of them diverged.
+        diverged: how many of these networks diverged.
+        lost: how many runs the meta-training lost.
     """
 
     options: MetaTraining
     seed: int
     loss: float
+    diverged: int
     lost: int
 
 
@@ -78,15 +82,19 @@ def tune_meta_training(
     overwrite: bool = False,
     show_progress: bool = True,
 ) -> list[Trial]:
-    """Meta-train shortly with every combination of settings; the best comes first.
+    """Run a short meta-training with every combination of settings, and rank them.
+
+    Each trial is ranked by how many new networks diverge with the optimizer that it ends with, and
+    then by their training loss. Networks and batches are the same for all trials, and so is the
+    part of `options` that measures them: the horizon, the number of pairs, and the objective.
 
     The learning rate of a trial is constant, because a long meta-training is near its peak for most
     of its steps: rates that only work with a fast decay are no good there.
 
-    Trials that differ in no more than rate, σ and start run in one program. Trials with fewer
-    pairs have more meta-steps, so that all have as many inner steps. Where a setting has no effect,
-    as the start has none on a Deep Set, a trial is a repetition with the next seed: so every kind
-    of optimizer has as many trials.
+    Trials that differ in no more than rate, σ and start run in one program. All have the same
+    number of inner steps: with fewer pairs or shorter windows, they have more meta-steps. Where the
+    start or σ has no effect, as the start has none on a Deep Set, a trial is a repetition with the
+    next seed, so that every kind of optimizer gets the same number of trials.
 
     The folder `out` gets `trials.json`, and a folder for every program with those of its trials.
 
@@ -94,23 +102,26 @@ def tune_meta_training(
         task: what the optimizer learns to train.
         kind: the kind of optimizer.
         out: the folder for results.
-        options: all other settings; `steps` are the meta-steps of a trial with most pairs, and
-            `schedule` does not matter.
+        options: all other settings; `steps` are those of a trial with the most pairs and the
+            longest windows, and `schedule` does not matter.
         grid: values of fields of `options`, by default `GRID`.
         seed: the seed of everything random.
         resume: keep finished trials, and continue others.
         overwrite: delete the results of earlier trials in `out`.
         show_progress: show rates and the time left on standard error.
 
+    Returns:
+        All trials, the best first.
+
     Raises:
         MetaError: if a setting is unknown or invalid, or the folder has other results.
     """
     options, folder, tasks = options or MetaTraining(), Path(out), several(task)
-    trials = _members(options, GRID if grid is None else grid, kind, seed)
     groups: dict[tuple, dict[str, Member]] = {}
-    for i, each in enumerate(trials):
+    for each in _members(tasks, options, GRID if grid is None else grid, kind, seed):
         rest = dataclasses.replace(each.options, **{x: getattr(options, x) for x in _TOGETHER})
-        groups.setdefault(dataclasses.astuple(rest), {})[f"trial-{i}"] = each
+        group = groups.setdefault(dataclasses.astuple(rest), {})
+        group[f"trial-{len(group)}"] = each
     found = list[Trial]()
     for i, members in enumerate(groups.values()):
         every, place = list(members.values()), folder / f"program-{i}"
@@ -128,35 +139,46 @@ def tune_meta_training(
             overwrite=overwrite,
             show_progress=show_progress,
         )
+        if i == 0 and is_first():
+            for name in (TRIALS, BEST):
+                (folder / name).unlink(missing_ok=True)
         file = place / "objective.json"
-        losses = _known(file, len(every)) if resume else None
-        if losses is None:
-            losses = objective(tasks, every, apart(thetas), seed=seed, show_progress=show_progress)
+        measured = _known(file, config | {"measured": described(options)})
+        if measured is None:
+            measured = objective(tasks, options, every, apart(thetas), seed, show_progress)
             if is_first():
-                write_whole(file, json.dumps(losses))
+                job = {**config, "measured": described(options)}
+                write_whole(file, json.dumps({"job": job, "found": measured}))
         lost = [_lost(place / name) for name in members]
-        found += map(Trial, *zip(*every, strict=True), losses, lost)
-    found.sort(key=lambda trial: np.nan_to_num(trial.loss, nan=np.inf))
+        for member, (loss, diverged), count in zip(every, measured, lost, strict=True):
+            found.append(Trial(*member, loss, diverged, count))
+    found.sort(key=lambda trial: (trial.diverged, np.nan_to_num(trial.loss, nan=np.inf)))
     if is_first():
         write_whole(folder / TRIALS, as_json(found, tasks, kind))
     return found
 
 
 def _members(
-    options: MetaTraining, grid: Mapping[str, Sequence[Any]], kind: str, seed: int
+    tasks: tuple[Task, ...],
+    options: MetaTraining,
+    grid: Mapping[str, Sequence[Any]],
+    kind: str,
+    seed: int,
 ) -> list[Member]:
     """A member for every combination; those with the same effect have different seeds."""
     if unknown := [name for name in grid if name not in _TRIED]:
         raise MetaError(f"unknown settings {unknown}; expected some of {sorted(_TRIED)}")
     if empty := [name for name, values in grid.items() if not values]:
         raise MetaError(f"no values of {empty}; expected at least one of each")
-    most = max(grid.get("pairs", (options.pairs,)))
+    most = max(grid.get("pairs", (options.pairs,))) * max(grid.get("window", (options.window,)))
     members, seen = [], Counter[tuple]()
     for values in product(*grid.values()):
         try:
             chosen = dataclasses.replace(options, **dict(zip(grid, values, strict=True)))
-            steps = round(options.steps * most / chosen.pairs)
+            steps = round(options.steps * most / (chosen.pairs * chosen.window))
             chosen = dataclasses.replace(chosen, steps=steps, schedule="constant")
+            for task in tasks:
+                chosen.make_estimator(task, 1.0)  # fails now if windows do not fit
         except ValueError as error:
             raise MetaError(str(error)) from error
         effect = chosen
@@ -172,35 +194,36 @@ def _members(
 
 def objective(
     tasks: tuple[Task, ...],
+    options: MetaTraining,
     members: Sequence[Member],
     thetas: Sequence[Theta],
-    *,
     seed: int,
     show_progress: bool = True,
-) -> list[float]:
-    """What meta-training minimizes, for each θ: the training loss of new networks.
+) -> list[tuple[float, int]]:
+    """For each θ, the training loss of new networks, and how many diverge.
 
-    The networks and their batches are the same for every θ. They are trained by the program that
-    meta-trained, which takes its time to compile: σ and the learning rate are zero.
+    The networks and their batches are the same for every θ. A meta-training that stands still
+    trains them: if it has the settings of the trials, its program is compiled already.
     """
-    options = members[0].options
-    stays = [Member(dataclasses.replace(x.options, **_STANDS), seed) for x in members]
-    program = make_program(tasks, stays)
+    kept = {name: getattr(members[0].options, name) for name in ("steps", "schedule", "clip")}
+    stays = Member(dataclasses.replace(options, **kept, **_STANDS), seed)
+    program = make_program(tasks, [stays] * len(members))
     key = jax.random.fold_in(jax.random.key(seed), _NETWORKS)
     state = program.begin(thetas, [key] * len(members))
     state, program = program.shard(state._replace(runs=_from_the_start(state.runs)))
     horizon = max(options.horizon or task.horizon for task in tasks)
     windows = 1 if options.estimator == "unroll" else horizon // options.window
-    per_call, losses = default_steps_per_call(), list[np.ndarray]()
+    per_call, each = default_steps_per_call(), list[tuple[np.ndarray, ...]]()
     with Progress("objective", windows, unit="windows", show=show_progress and is_first()) as bar:
         for start in range(0, windows, per_call):
             count = min(per_call, windows - start)
             state, metrics = program.advance(state, count, at_most=per_call)
-            losses.append(np.atleast_2d(np.asarray(metrics.loss, np.float64))[:, :count])
+            found = (np.atleast_2d(np.asarray(x))[:, :count] for x in (metrics.loss, metrics.lost))
+            each.append(tuple(found))
             bar.advance(count)
-    by_window = np.concatenate(losses, axis=1)
-    found = by_window[:, -1] if options.objective == "final" else by_window.mean(axis=1)
-    return [float(loss) for loss in found]
+    losses, lost = (np.concatenate(parts, axis=1) for parts in zip(*each, strict=True))
+    means = losses[:, -1] if options.objective == "final" else losses.mean(axis=1)
+    return [(float(x), int(n)) for x, n in zip(means, lost.sum(axis=1), strict=True)]
 
 
 def _from_the_start(runs: Any) -> Any:
@@ -212,11 +235,13 @@ def _from_the_start(runs: Any) -> Any:
     )
 
 
-def _known(file: Path, count: int) -> list[float] | None:
+def _known(file: Path, job: Mapping[str, Any]) -> list[tuple[float, int]] | None:
+    """What a job measured earlier."""
     try:
-        losses = json.loads(file.read_text())
-        return losses if len(losses) == count else None
-    except (OSError, ValueError, TypeError):
+        stored = json.loads(file.read_text())
+        same = stored["job"] == json.loads(json.dumps(job))
+        return [(float(loss), int(count)) for loss, count in stored["found"]] if same else None
+    except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
@@ -228,40 +253,42 @@ def _lost(folder: Path) -> int:
 
 def as_json(trials: Sequence[Trial], tasks: Sequence[Task], kind: str) -> str:
     """Everything, with versions, machine and date."""
-    rows = [
-        {**dataclasses.asdict(x.options), "seed": x.seed, "loss": _or_none(x.loss), "lost": x.lost}
-        for x in trials
-    ]
+    rows = []
+    for x in trials:
+        loss = x.loss if np.isfinite(x.loss) else None
+        found = {"seed": x.seed, "loss": loss, "diverged": x.diverged, "lost": x.lost}
+        rows.append({**described(x.options), **found})
     about = {"task": ",".join(task.name for task in tasks), "kind": kind}
     return json.dumps({**about, "trials": rows, **provenance()}, indent=1)
 
 
-def _or_none(loss: float) -> float | None:
-    return loss if np.isfinite(loss) else None
-
-
-def best_options(folder: str | os.PathLike) -> MetaTraining:
+def best_options(folder: str | os.PathLike, kind: str, steps: int) -> MetaTraining:
     """The best settings of the trials in a folder, for a whole meta-training.
 
     Raises:
-        MetaError: if there are none.
+        MetaError: if there are none, or all networks diverged, or the trials are of another kind.
     """
     file = Path(folder) / TRIALS
     try:
-        best = json.loads(file.read_text())["trials"][0]
+        found = json.loads(file.read_text())
+        best, known = found["trials"][0], found["kind"]
         names = {field.name for field in dataclasses.fields(MetaTraining)}
-        return whole(MetaTraining(**{name: best[name] for name in names}))
+        options = MetaTraining(**{name: value for name, value in best.items() if name in names})
+        usable = best["loss"] is not None
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise MetaError(
-            f"{file}: not the trials of a meta-training ({error!r}); make them with unf lopt tune "
-            f"--out {folder}"
+            f"{file}: not the trials of a meta-training ({error!r}); make them with "
+            "tune_meta_training, or unf lopt tune"
         ) from error
+    if known != kind or not usable:
+        problem = f"of kind {known!r}, not {kind!r}" if known != kind else "in which all diverged"
+        raise MetaError(f"{file}: has trials {problem}; try other settings with unf lopt tune")
+    return whole(options, steps)
 
 
-def whole(options: MetaTraining) -> MetaTraining:
-    """Settings of a trial for a whole meta-training, with its steps and schedule."""
-    usual = {name: getattr(MetaTraining, name) for name in ("steps", "schedule")}
-    return dataclasses.replace(options, **usual)
+def whole(options: MetaTraining, steps: int) -> MetaTraining:
+    """Settings of a trial for a whole meta-training, whose learning rate decays."""
+    return dataclasses.replace(options, steps=steps, schedule="cosine")
 
 
 def parse_grid(words: Sequence[str]) -> dict[str, tuple]:
@@ -277,17 +304,19 @@ def parse_grid(words: Sequence[str]) -> dict[str, tuple]:
     for word in words:
         name, _, values = word.partition("=")
         name = name.replace("-", "_")
-        if name not in _TRIED or name in grid:
-            known = sorted(_TRIED)
-            raise MetaError(f"{word!r} is not the values of a new setting; expected one of {known}")
+        if name not in _TRIED:
+            raise MetaError(f"unknown setting {name!r}; expected some of {sorted(_TRIED)}")
+        if name in grid:
+            raise MetaError(f"the setting {name!r} comes twice; expected it once, with all values")
         allowed = get_args(hints[name])
         kind = str if allowed else hints[name]
         if wrong := [x for x in values.split(",") if allowed and x not in allowed]:
-            raise MetaError(f"{word!r}: no value {wrong[0]!r}; expected some of {allowed}")
+            raise MetaError(f"{name} cannot be {wrong[0]!r}; expected some of {allowed}")
         try:
             grid[name] = tuple(kind(value) for value in values.split(","))
         except ValueError as error:
             raise MetaError(
-                f"{word!r}: {error}; expected values of type {kind.__name__} joined by commas"
+                f"{name} cannot be {values!r} ({error}); expected values of type {kind.__name__}, "
+                "joined by commas"
             ) from error
     return grid

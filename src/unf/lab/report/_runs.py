@@ -219,9 +219,9 @@ def _comparison(path: Path) -> Section:
         f"{_count(found.ranking, 'optimizer')} on {_count(found.seeds, 'fresh network')} of {task} "
         f"({found.dataset}), trained for {found.horizon:,} steps. "
     )
-    last = found.curves[best].last
-    if len(survivors(last)):
-        statement += f"{title(best)} ends with the lowest training loss, {describe_losses(last)} "
+    last = found.losses(best)
+    if any(len(survivors(losses)) for losses in last):
+        statement += f"{title(best)} ends with the lowest training loss, {describe_losses(*last)} "
         statement += "over the last tenth."
     else:
         statement += "All networks diverge."

@@ -16,10 +16,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...optim import _kernel
+from ...optim._kernel import WARPS, load, padded_size
 
-_WARPS = 4
-_LANES = 16
-"""Matrix units multiply at least so many rows and columns."""
 _PLACES, _STAGES = 128, 1
 """Places of a tile, and stages of its loop over shifts."""
 _SUM_PLACES, _SUM_TILES, _SUM_STAGES = 128, 8, 2
@@ -43,10 +41,11 @@ def convolve(
 ) -> Float[Array, "batch _ _ target"]:
     """A 3×3 convolution with a border of zeros.
 
-    On a GPU, kernels compute it if the numbers are in half precision. Otherwise it is three matrix
-    products, one for each row of the window. For many networks at once, XLA's convolution would
-    become a grouped one, which is 20 times slower on CPUs and twice as slow on GPUs. Products with
-    whole windows instead of rows write so much more memory that GPUs take 1.7 times as long.
+    On one NVIDIA GPU, kernels compute it if the numbers are in half precision and there are at most
+    64 channels. Otherwise it is three matrix products, one for each row of the window. For many
+    networks at once, XLA's convolution would become a grouped one, which is 20 times slower on CPUs
+    and twice as slow on GPUs. Products with whole windows instead of rows write so much more memory
+    that GPUs take 1.7 times as long.
     """
     height, width = x.shape[1:3]
     if _is_supported(x, kernel):
@@ -101,7 +100,7 @@ class _Walk(NamedTuple):
 def _convolve(x: Images, kernel: Kernel, walk: _Walk) -> Images:
     """What the window sees at each place, times its weights."""
     source, target = kernel.shape[2:]
-    (groups, lanes), columns = _group(source), _lanes(target)
+    (groups, lanes), columns = _group(source), padded_size(target)
     total = len(x) * prod(walk.size)
     programs = -(-total // _PLACES)
     weights = kernel.reshape(groups, -1, target)
@@ -130,7 +129,7 @@ def _convolve(x: Images, kernel: Kernel, walk: _Walk) -> Images:
 def _correlate(x: Images, y: Images, walk: _Walk) -> Kernel:
     """What the window sees at each place, times y, summed over all places."""
     source, target = x.shape[-1], y.shape[-1]
-    (groups, lanes), columns = _group(source), _lanes(target)
+    (groups, lanes), columns = _group(source), padded_size(target)
     total = y.size // target
     programs = -(-total // (_SUM_PLACES * _SUM_TILES))
     fitting = [n for n in (9, 3) if groups % n == 0 and n * lanes * columns <= _MOST_SUMS]
@@ -145,7 +144,7 @@ def _correlate(x: Images, y: Images, walk: _Walk) -> Kernel:
             place = (program * _SUM_TILES + i) * _SUM_PLACES + _arange(_SUM_PLACES)
             lane = _arange(columns)[None, :]
             mask = (place < total)[:, None] & (lane < target)
-            y = _load(y_ref, place[:, None] * target + lane, mask)
+            y = load(y_ref, place[:, None] * target + lane, mask)
             seen = (_seen(x_ref, x.shape, walk, place, first + j) for j in range(held))
             return tuple(s + _sum_over_rows(t, y) for s, t in zip(sums, seen, strict=True))
 
@@ -186,12 +185,7 @@ _correlate.defvjp(lambda x, y, walk: (_correlate(x, y, walk), (x, y)), _correlat
 def _group(channels: int) -> tuple[int, int]:
     """How many groups the nine shifts are multiplied in, and the lanes of each."""
     groups = 1 if 9 * channels <= _TOGETHER else 9
-    return groups, _lanes(9 // groups * channels)
-
-
-def _lanes(channels: int) -> int:
-    """The next power of two that matrix units can multiply."""
-    return max(_LANES, 1 << (channels - 1).bit_length())
+    return groups, padded_size(9 // groups * channels)
 
 
 def _seen(
@@ -209,19 +203,13 @@ def _seen(
     row, in_rows = walk.see(row, shift_row, height)
     column, in_columns = walk.see(column, shift_column, width)
     mask = (image < batch) & in_rows & in_columns & (lane < 9 // groups * channels)
-    return _load(x_ref, ((image * height + row) * width + column) * channels + channel, mask)
+    return load(x_ref, ((image * height + row) * width + column) * channels + channel, mask)
 
 
 def _divide(a: Array, b: int) -> tuple[Array, Array]:
     """Quotient and remainder, without the steps that make them right for negative numbers."""
     b = a.dtype.type(b)
     return jax.lax.div(a, b), jax.lax.rem(a, b)
-
-
-def _load(ref: Any, index: Array, mask: Array) -> Array:
-    from jax.experimental.pallas import triton
-
-    return triton.load(ref.at[index], mask=mask, other=0.0)
 
 
 def _sum_over_rows(a: Float[Array, "rows m"], b: Float[Array, "rows n"]) -> Float[Array, "m n"]:
@@ -244,7 +232,7 @@ def _call(
         out_shape=shape,
         out_specs=pl.BlockSpec(*block),
         grid=grid,
-        compiler_params=triton.CompilerParams(num_warps=_WARPS, num_stages=stages),
+        compiler_params=triton.CompilerParams(num_warps=WARPS, num_stages=stages),
         interpret=_kernel.INTERPRET,
         name="unf_convolution",
     )(*operands)
