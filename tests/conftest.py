@@ -62,7 +62,6 @@ NIGHTLY = (
     "test_kernels_update_many_networks_at_once[deepset-normalized]",
     "test_training_with_momenta_in_bfloat16[deepset-any]",
     "test_derivatives_go_through_rounded_momenta[deepset]",
-    "test_gradients_that_are_zero_have_derivatives[tied",
     "test_the_memory_of_an_update_of_gpt2[unf",
     "test_the_memory_of_an_update_of_gpt2[tied",
     "test_updates_move_with_the_neurons[cnn-",
