@@ -175,6 +175,17 @@ def test_polar_factors_have_singular_values_near_one():
     assert_close(large, small)
 
 
+@pytest.mark.parametrize("shape", [(6, 10), (6, 48), (48, 6)])
+@pytest.mark.parametrize(("smallest", "tolerance"), [(0.1, 1e-5), (1e-4, 2e-3)])
+def test_polar_factors_of_wide_matrices_are_those_of_all_others(shape, smallest, tolerance):
+    """Iterating the Gram matrix loses digits only where singular values are tiny."""
+    left, _, right = np.linalg.svd(jax.random.normal(KEY, shape), full_matrices=False)
+    matrix = jnp.asarray((left * np.geomspace(smallest, 1, 6)) @ right, jnp.float32)
+    (found,) = polar_factors([matrix], [matrix_axes(("in", "out"))])
+    expected = naive_polar(matrix)
+    assert np.abs(found - expected).max() < tolerance * np.abs(expected).max()
+
+
 def test_polar_factors_follow_roles_not_the_order_of_storage():
     kernels = jax.random.normal(KEY, (2, 5, 3, 4))  # experts, window, in, out
     tensors = [kernels, kernels.transpose(3, 0, 2, 1), kernels[0, 0]]

@@ -1,6 +1,7 @@
 """Polar factors: of a matrix AΣBᵀ they keep ABᵀ, so that all its directions count alike."""
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod, sqrt
 from typing import Any
 
@@ -16,6 +17,8 @@ MatrixAxes = tuple[list[int], list[int], list[int]]
 """The axes of a tensor that enumerate matrices, and those of their rows and columns."""
 _ITERATIONS = 5
 _LARGE = 2**18
+_MOST_ROWS, _LEAST_RATIO = 256, 4
+"""Matrices with at most so many rows, and so many times as many columns, count as very wide."""
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 
@@ -43,7 +46,8 @@ def polar_factors(tensors: Sequence[Array], axes: Sequence[MatrixAxes]) -> list[
     Five Newton–Schulz iterations X ← aX + b(XX⊤)X + c(XX⊤)²X with the coefficients of Muon (Jordan
     et al., 2024), which take singular values to about 1, not precisely, in few steps. Equivariant
     to permutations of rows and columns, and invariant to the scale of a tensor. Small matrices of
-    one shape, also across tensors, are multiplied together.
+    one shape, also across tensors, are multiplied together. Of very wide matrices, XX⊤ is iterated
+    instead of X.
     """
     flat = [_as_wide_matrices(*pair) for pair in zip(tensors, axes, strict=True)]
     found: list[Any] = [None] * len(flat)
@@ -77,11 +81,30 @@ def _as_tensor(
 
 def _orthogonalize(x: Float[Array, "each rows columns"]) -> Float[Array, "each rows columns"]:
     a, b, c = _COEFFICIENTS
+    _, rows, columns = x.shape
 
     def iterate(_: Any, x: Array) -> Array:
         gram = x @ jnp.swapaxes(x, 1, 2)
         return a * x + (b * gram + c * gram @ gram) @ x
 
     x = x / jnp.sqrt(jnp.sum(jnp.square(x), axis=(1, 2), keepdims=True) + TINY)
+    if rows <= _MOST_ROWS and columns >= _LEAST_RATIO * rows:
+        return _iterate_gram(x) @ x
     # A loop holds one iterate at a time; small ones are faster without.
     return jax.lax.fori_loop(0, _ITERATIONS, iterate, x, unroll=x.size < _LARGE)
+
+
+def _iterate_gram(x: Float[Array, "each rows columns"]) -> Float[Array, "each rows rows"]:
+    """P₅P₄P₃P₂P₁, where an iteration is X ← PX, with P = aI + bG + cG² and G = XX⊤ ← PGP.
+
+    The products that grow with the number of columns are two, and not ten. G has the squares of the
+    singular values, so all products need the precision of float32.
+    """
+    a, b, c = _COEFFICIENTS
+    times = partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
+    gram, unit = times(x, jnp.swapaxes(x, 1, 2)), jnp.eye(x.shape[1], dtype=x.dtype)[None]
+    product = unit
+    for _ in range(_ITERATIONS):
+        p = a * unit + b * gram + c * times(gram, gram)
+        product, gram = times(p, product), times(times(p, gram), p)
+    return product
