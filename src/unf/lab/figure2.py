@@ -115,8 +115,11 @@ def _panel(
         thetas |= dict(zip(names, apart(theta), strict=True))
         notes |= dict.fromkeys(names, note)
         files += [out / task.name / name / OPTIMIZER for name in names]
-    file, known = out / f"{task.name}.json", _evaluated(out / f"{task.name}.json", files)
-    horizon = max(x.horizon or task.horizon for x in options.values())
+    file, horizon = (
+        out / f"{task.name}.json",
+        max(x.horizon or task.horizon for x in options.values()),
+    )
+    known = _evaluated(file, files)
     if known is not None and len(known.seeds) == networks and {*thetas} <= {*known.curves}:
         return known
     comparison = compare(

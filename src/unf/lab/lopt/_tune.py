@@ -59,7 +59,7 @@ class Trial(NamedTuple):
         loss: the training loss of new networks with the optimizer that it ended with, over the
             whole horizon; or over the last window, if that is what meta-training minimizes. NaN if
             all of them diverged.
-        diverged: how many of these networks diverged.
+        diverged: how often one of these networks diverged, and was replaced by a fresh one.
         lost: how many runs the meta-training lost.
     """
 
@@ -142,12 +142,11 @@ def tune_meta_training(
         if i == 0 and is_first():
             for name in (TRIALS, BEST):
                 (folder / name).unlink(missing_ok=True)
-        file = place / "objective.json"
-        measured = _known(file, config | {"measured": described(options)})
+        file, job = place / "objective.json", config | {"measured": described(options)}
+        measured = _known(file, job)
         if measured is None:
             measured = objective(tasks, options, every, apart(thetas), seed, show_progress)
             if is_first():
-                job = {**config, "measured": described(options)}
                 write_whole(file, json.dumps({"job": job, "found": measured}))
         lost = [_lost(place / name) for name in members]
         for member, (loss, diverged), count in zip(every, measured, lost, strict=True):
