@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from unf import WeightSpace
+from unf._devices import in_threads
 from unf.lab.generalize import SHIPPED
 from unf.optim import FORMS, init_theta, learned_optimizer, load
 
@@ -46,7 +47,9 @@ def run(name: str) -> dict[str, Any]:
     """Every optimizer on one network, in turns; large networks are only compiled on CPUs."""
     space = NETWORKS[name]().relax()
     shapes = space.unflatten([jax.ShapeDtypeStruct(x.shape, jnp.float32) for x in space.leaves])
-    found = {n: _Training(o, shapes) for n, o in optimizers(space).items()}
+    chosen = optimizers(space)
+    compiled = in_threads(lambda optimizer: _Training(optimizer, shapes), chosen.values())
+    found = dict(zip(chosen, compiled, strict=True))
     row = {"network": name, "weights": space.num_weights}
     row["state"] = {n: _bytes(x.shapes) / space.num_weights for n, x in found.items()}
     if jax.default_backend() == "cpu" and space.num_weights > MOST_ON_CPUS:

@@ -47,7 +47,7 @@ from ._theta import Theta
 
 TOGETHER = 2**20
 """The smallest tensors are updated together, with at most so many entries."""
-SMALL = 2**13
+SMALL = 2**11
 """Kernels update larger tensors one by one, because they read and write much less memory."""
 SLAB = {"cpu": 2**13}
 """About how many entries a slab has on each backend: few on CPUs, so that it stays in caches."""

@@ -92,8 +92,8 @@ def tune_meta_training(
     of its steps: rates that only work with a fast decay are no good there.
 
     Trials that differ in no more than rate, σ and start run in one program. All have the same
-    number of inner steps: with fewer pairs or shorter windows, they have more meta-steps. Where the
-    start or σ has no effect, as the start has none on a Deep Set, a trial is a repetition with the
+    number of inner steps: with fewer pairs or shorter windows, they have more meta-steps. Where a
+    setting has no effect, as the start has none on a Deep Set, a trial is a repetition with the
     next seed, so that every kind of optimizer gets the same number of trials.
 
     The folder `out` gets `trials.json`, and a folder for every program with those of its trials.
@@ -183,6 +183,8 @@ def _members(
         effect = chosen
         if kind in ("sgdm", "deepset") or FORMS[chosen.form].is_adaptive:
             effect = dataclasses.replace(effect, head_start="random")
+        if kind == "sgdm":
+            effect = dataclasses.replace(effect, hidden_channels=1)
         if effect.estimator in ("tbptt", "unroll"):
             effect = dataclasses.replace(effect, sigma=1.0)
         key = dataclasses.astuple(effect)
