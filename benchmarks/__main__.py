@@ -8,6 +8,7 @@ from pathlib import Path
 import jax
 
 from . import (
+    ablation,
     device,
     estimates,
     growth,
@@ -37,6 +38,7 @@ SUITES = (
     "zoo",
     "lopt",
     "estimates",
+    "ablation",
     "device",
     "scaling",
     "sharding",
@@ -112,6 +114,9 @@ def _run(suite: str, options: argparse.Namespace) -> tuple[list, str]:
                 rows.append(estimates.run(*case))
                 print(estimates.report(rows[-1:]), flush=True)
         return rows, estimates.report(rows)
+    if suite == "ablation":
+        rows = [ablation.run(*case) for case in ablation.CASES]
+        return rows, ablation.report(rows)
     if suite == "growth":
         rows = [growth.run(blocks) for blocks in (2, 4, 8, 16)]
         return rows, growth.report(rows)

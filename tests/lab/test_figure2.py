@@ -1,5 +1,6 @@
 """Figure 2 in miniature, from nothing to the picture."""
 
+import dataclasses
 import json
 
 import pytest
@@ -42,9 +43,10 @@ def test_tuned_settings_are_used(tmp_path, monkeypatch):
     monkeypatch.setitem(figure2.KINDS, "mlp", ("sgdm",))
     task = make_task("mlp")[0]
     place, grid = tmp_path / "tune" / "mlp-sgdm", {"learning_rate": (0.02,)}
-    tune_meta_training(task, "sgdm", place, TINY, grid=grid, show_progress=False)
-    run = {"tuned": tmp_path / "tune", "steps": {"mlp": 3}, "seeds": 1, "networks": 1}
-    figure2.run(tmp_path / "out", tasks=("mlp",), **run, show_progress=False)
+    trials = dataclasses.replace(TINY, horizon=TINY.horizon // 2)
+    tune_meta_training(task, "sgdm", place, trials, grid=grid, show_progress=False)
+    run = {"options": TINY, "tuned": tmp_path / "tune", "steps": {"mlp": 3}}
+    figure2.run(tmp_path / "out", tasks=("mlp",), **run, seeds=1, networks=1, show_progress=False)
     config = json.loads((tmp_path / "out" / "mlp" / "sgdm" / "config.json").read_text())
     assert (config["learning_rate"], config["steps"], config["pairs"]) == (0.02, 3, 2)
-    assert config["schedule"] == "cosine"
+    assert (config["schedule"], config["horizon"]) == ("cosine", TINY.horizon)

@@ -163,12 +163,13 @@ def run_model(space) -> float:
     return difference(found, eqx.filter_jit(model)(x))
 
 
-def run_optimizer(space, kind) -> dict:
+def run_optimizer(space, kind, momenta_dtype=None) -> dict:
     """An update of sharded weights, each leaf in slabs: the difference to one device."""
     theta = init_theta(kind, space, key=jax.random.key(0), form=FORMS["normalized"], beta=0.3)
     random, mesh = np.random.default_rng(0), Mesh(jax.devices(), "devices")
     params = space.unflatten([random.standard_normal(leaf.shape) for leaf in space.leaves])
-    expected, cut = (learned_optimizer(theta, space=space, mesh=m) for m in (None, mesh))
+    make = partial(learned_optimizer, theta, space=space, momenta_dtype=momenta_dtype)
+    expected, cut = make(), make(mesh=mesh)
     update.TOGETHER, update.SLAB = 256, {"cpu": 1024}
     sharded = jax.device_put(params, leaf_shardings(space, mesh))
     compiled = jax.jit(cut.update).lower(sharded, cut.init(sharded), sharded).compile()
@@ -182,5 +183,6 @@ def run_optimizer(space, kind) -> dict:
 if __name__ == "__main__":
     results: dict = {name: run(space) for name, space in SPACES.items()}
     results |= {"batch": run_batch(SPACES["mlp"]), "model": run_model(SPACES["rnn"])}
-    results["optimizers"] = [run_optimizer(SPACES["fused qkv"], k) for k in ("deepset", "tied")]
+    cases = [("deepset", None), ("tied", None), ("tied", jnp.bfloat16)]
+    results["optimizers"] = [run_optimizer(SPACES["fused qkv"], *case) for case in cases]
     print(json.dumps(results))

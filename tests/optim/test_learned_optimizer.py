@@ -205,7 +205,8 @@ def test_gradients_that_are_zero_have_derivatives():
     """Of neurons that are never active, for example."""
     space = spaces.mlp(3, 4, 2)
     theta = init_theta("unf", space, key=KEY, form=FORMS["adaptive"])
-    dead = [{**g, "w0": jnp.zeros_like(g["w0"]), "b0": g["b0"].at[0].set(0)} for g in GRADIENTS]
+    gradients = GRADIENTS[:2]
+    dead = [{**g, "w0": jnp.zeros_like(g["w0"]), "b0": g["b0"].at[0].set(0)} for g in gradients]
 
     def meta_loss(theta):
         moved = run(learned_optimizer(theta), gradients=dead)

@@ -59,7 +59,8 @@ def run(
         tasks: the panels.
         options: the settings of meta-training, by default the paper's.
         tuned: a folder with the trials of `tune_meta_training` for every task and kind, in folders
-            such as `mlp-unf`, or `mlp-unf-small`; the best settings replace `options`.
+            such as `mlp-unf`, or `mlp-unf-small`; the best settings replace `options`, except for
+            the horizon, which may be shorter in trials.
         steps: meta-steps by task, by default `STEPS`, or those of `options`.
         small: a version for CPUs.
         folder: where the data are, by default the folder that the variable UNF_DATA names.
@@ -79,9 +80,11 @@ def run(
     chosen, suffix = {}, "-small" if small else ""
     for name, kind in ((task, kind) for task in tasks for kind in KINDS[task]):
         count = (steps or {}).get(name, usual.steps if usual else STEPS[name])
-        chosen[name, kind] = dataclasses.replace(usual or MetaTraining(), steps=count)
+        best = usual or MetaTraining()
         if tuned:
-            chosen[name, kind] = best_options(tuned / f"{name}-{kind}{suffix}", kind, count)
+            found = best_options(tuned / f"{name}-{kind}{suffix}", kind, count)
+            best = dataclasses.replace(found, horizon=best.horizon)
+        chosen[name, kind] = dataclasses.replace(best, steps=count)
     for name, (task, about) in zip(tasks, prepared, strict=True):
         announce(f"{name}: {about}")
         panel = {kind: chosen[name, kind] for kind in KINDS[name]}

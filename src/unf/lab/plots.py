@@ -37,7 +37,10 @@ else:  # it takes long to import
     Axes = Figure = Any
 
 Draw = Callable[[Axes], Any]
-PALETTE = ("#1f77b4", "#d95f02", "#1b9e77", "#9467bd", "#d62728", "#a6761d", "#e7298a", "#808080")
+PALETTE = (
+    "#1f77b4", "#d95f02", "#1b9e77", "#9467bd", "#d62728", "#a6761d", "#e7298a", "#0e9bb5",
+    "#808080",
+)  # fmt: skip
 """Colors with a contrast of at least 3 to white and to dark pages; the last one is gray."""
 _GRAY = PALETTE[-1]
 _STYLE = {
@@ -49,7 +52,7 @@ _STYLE = {
 COLORS = {
     "deepset": PALETTE[0], "statnn": PALETTE[1], "nfn": PALETTE[1], "unf": PALETTE[2],
     "unf-plus": PALETTE[3], "sgdm": PALETTE[3], "adam": PALETTE[4], "sgdm-tuned": PALETTE[5],
-    "adam-default": PALETTE[-1], "tied": PALETTE[6], "muon": PALETTE[1],
+    "adam-default": PALETTE[-1], "tied": PALETTE[6], "muon": PALETTE[7],
 }  # fmt: skip
 """The color of each predictor and each optimizer, by name."""
 _TASKS = {

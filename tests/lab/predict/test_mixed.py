@@ -13,6 +13,7 @@ from unf.testing import spaces
 from unf.zoo import MixedZoo, Zoo
 
 OPTIONS = {"training": TRAINING, "seeds": 2, "sizes": (36, 10, 10), "show_progress": False}
+pytestmark = pytest.mark.nightly
 
 
 def make(*widths, models=28):
@@ -93,7 +94,6 @@ def test_methods_of_one_architecture_are_refused(zoo, trained, tmp_path):
         predict.apply(tmp_path / "one", zoo)
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("method", ["tied", "deepset"])
 def test_other_methods(zoo, method, tmp_path):
     report = predict.train(zoo, method, tmp_path / "mixed", **OPTIONS)

@@ -1,0 +1,34 @@
+"""What the network f adds: shipped optimizers on the task they were meta-trained for, and f = 0."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from unf.lab.lopt import compare
+from unf.lab.lopt._options import make_task
+from unf.optim import load
+
+CASES = [("mlp", "deepset-mlp-fashion-mnist"), ("mlp", "unf-mlp-fashion-mnist")]
+
+
+def run(task: str, name: str) -> dict[str, Any]:
+    """Training losses of five networks, with and without f."""
+    theta = load(name)
+    silent = jax.tree.map(lambda x: jnp.zeros_like(x) if eqx.is_array(x) else x, theta.head)
+    without = eqx.tree_at(lambda t: t.head, theta, silent)
+    found = compare(make_task(task)[0], {"with f": theta, "f = 0": without}, baselines=())
+    losses = {variant: curves.last.tolist() for variant, curves in found.curves.items()}
+    return {"task": task, "optimizer": name, "losses": losses}
+
+
+def report(rows: list[dict[str, Any]]) -> str:
+    """A table of the losses over the last tenth of training, mean ± standard error."""
+    lines = ["| task | optimizer | with f | f = 0 |", "|---|---|---|---|"]
+    for row in rows:
+        each = [np.array(row["losses"][variant]) for variant in ("with f", "f = 0")]
+        cells = [f"{x.mean():.4f} ± {x.std(ddof=1) / len(x) ** 0.5:.4f}" for x in each]
+        lines.append(f"| {row['task']} | {row['optimizer']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
