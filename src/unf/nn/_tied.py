@@ -1,7 +1,7 @@
 """The equivariant linear layer for any network: coefficients tied by structural role."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -259,13 +259,15 @@ def _level(positions: np.ndarray, factors: np.ndarray) -> _Level:
     return _Level(positions, np.where(found, factors, 0.0))
 
 
+@partial(jax.jit, inline=True)  # one program, where nothing else is compiled around it
 def _sum_levels(table: Float[Array, "keys *channels"], levels: list[_Level]) -> Array:
     """The sum over levels of a table's entries, each with its factor."""
     if not len(table):
         return jnp.zeros((len(levels[0].positions), *table.shape[1:]), table.dtype)
     shape = (-1, *[1] * (table.ndim - 1))
     found = [
-        table[level.positions] * jnp.asarray(level.factors.reshape(shape), table.dtype)
+        table.at[level.positions].get(mode="promise_in_bounds")
+        * level.factors.reshape(shape).astype(table.dtype)
         for level in levels
     ]
     return sum(found[1:], start=found[0])
@@ -273,14 +275,19 @@ def _sum_levels(table: Float[Array, "keys *channels"], levels: list[_Level]) -> 
 
 def _gather(layout: _Layout, table: Array) -> Coefficients:
     """The matrix of each core, from the table."""
-    sums = _sum_levels(table, layout.levels)
-    coefficients = {}
-    for core, place in zip(layout.plan.cores, layout.places, strict=True):
-        matrices = sums.at[place].get(mode="promise_in_bounds")
-        rows, columns, in_channels, out_channels = matrices.shape
+    matrices = _matrices(table, layout.levels, layout.places)
+    return {core.name: x for core, x in zip(layout.plan.cores, matrices, strict=True)}
+
+
+@partial(jax.jit, inline=True)
+def _matrices(table: Array, levels: list[_Level], places: list[Any]) -> list[Array]:
+    sums, matrices = _sum_levels(table, levels), []
+    for place in places:
+        found = sums.at[place].get(mode="promise_in_bounds")
+        rows, columns, in_channels, out_channels = found.shape
         shape = (rows * in_channels, columns * out_channels)
-        coefficients[core.name] = jnp.swapaxes(matrices, 1, 2).reshape(shape)
-    return coefficients
+        matrices.append(jnp.swapaxes(found, 1, 2).reshape(shape))
+    return matrices
 
 
 def _draw(key: PRNGKeyArray, names: Keys, shape: tuple[int, ...]) -> Array:
