@@ -1,4 +1,4 @@
-"""What the network f adds: shipped optimizers on the task they were meta-trained for, and f = 0."""
+"""How much the network f contributes: shipped optimizers with f, and with all of its gains at 1."""
 
 from typing import Any
 
@@ -19,16 +19,16 @@ def run(task: str, name: str) -> dict[str, Any]:
     theta = load(name)
     silent = jax.tree.map(lambda x: jnp.zeros_like(x) if eqx.is_array(x) else x, theta.head)
     without = eqx.tree_at(lambda t: t.head, theta, silent)
-    found = compare(make_task(task)[0], {"with f": theta, "f = 0": without}, baselines=())
+    found = compare(make_task(task)[0], {"with f": theta, "gain 1": without}, baselines=())
     losses = {variant: curves.last.tolist() for variant, curves in found.curves.items()}
     return {"task": task, "optimizer": name, "losses": losses}
 
 
 def report(rows: list[dict[str, Any]]) -> str:
     """A table of the losses over the last tenth of training, mean ± standard error."""
-    lines = ["| task | optimizer | with f | f = 0 |", "|---|---|---|---|"]
+    lines = ["| task | optimizer | with f | gain 1 |", "|---|---|---|---|"]
     for row in rows:
-        each = [np.array(row["losses"][variant]) for variant in ("with f", "f = 0")]
+        each = [np.array(row["losses"][variant]) for variant in ("with f", "gain 1")]
         cells = [f"{x.mean():.4f} ± {x.std(ddof=1) / len(x) ** 0.5:.4f}" for x in each]
         lines.append(f"| {row['task']} | {row['optimizer']} | {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -32,7 +32,7 @@ def run(
     name: str, kind: str, seeds: int = 1, pairs: int = 16, steps: int | None = None
 ) -> dict[str, Any]:
     """Meta-steps with the paper's windows, compiled before they are timed."""
-    accelerator = jax.default_backend() != "cpu"
+    accelerator, gpu = jax.default_backend() != "cpu", jax.default_backend() == "gpu"
     steps = steps or (40 if accelerator else 1)
     task, _ = make_task(name)
     options = MetaTraining(pairs=pairs, window=50 if accelerator else 10)
@@ -45,26 +45,26 @@ def run(
     estimator, state, key = several[0]
     if seeds > 1:
         estimator, state, key = jax.tree.map(lambda *x: jnp.stack(x), *several)
-    seconds = []
 
-    def go_on(state: Any, count: int) -> Any:
+    def timed(state: Any, count: int) -> tuple[Any, float]:
         started = time.perf_counter()
         state, metrics = advance(
             problem, estimator, optimizer.update, state, jnp.asarray(count), key=key, at_most=steps
         )
         jax.block_until_ready(metrics)
-        seconds.append(time.perf_counter() - started)
-        return state
+        return state, time.perf_counter() - started
 
-    for count in (1, 1, steps):  # two compile: for the first state, and for those that follow
-        state = go_on(state, count)
-    found: dict[str, Any] = {}
-    if accelerator:
+    # two compile: for the first state, and for those that follow
+    state, first = timed(state, 1)
+    state, _ = timed(state, 1)
+    state, seconds = timed(state, steps)
+    profile: dict[str, Any] = {}
+    if gpu:
         with tempfile.TemporaryDirectory() as folder:
             with jax.profiler.trace(folder):
-                go_on(state, PROFILED)
-            found = _kernels(Path(folder), PROFILED * options.window)
-    rate = 2 * pairs * seeds * options.window * steps / seconds[2]
+                timed(state, PROFILED)
+            profile = _kernels(Path(folder), PROFILED * options.window)
+    rate = 2 * pairs * seeds * options.window * steps / seconds
     return {
         "task": name,
         "dataset": getattr(task, "dataset", ""),
@@ -72,15 +72,15 @@ def run(
         "seeds": seeds,
         "trajectories": 2 * pairs * seeds,
         "trajectory_steps_per_s": rate,
-        "inner_step_us": 1e6 * seconds[2] / (options.window * steps),
-        "compile_s": seconds[0],
-        **found,
+        "inner_step_us": 1e6 * seconds / (options.window * steps),
+        "compile_s": first,
+        **profile,
     }
 
 
 def _kernels(folder: Path, steps: int) -> dict[str, Any]:
     """How many kernels an inner step has, and those that take longest, in µs, from a profile."""
-    (file,) = folder.rglob("*.xplane.pb")
+    file = next(folder.rglob("*.xplane.pb"))
     times, counts = Counter[str](), Counter[str]()
     for plane in jax.profiler.ProfileData.from_file(str(file)).planes:
         if "GPU" not in plane.name:
@@ -92,8 +92,8 @@ def _kernels(folder: Path, steps: int) -> dict[str, Any]:
         {"kernel": name, "calls": counts[name] / steps, "us": ns / steps / 1e3}
         for name, ns in times.most_common(LONGEST)
     ]
-    every = {"kernels": counts.total() / steps, "kernels_us": times.total() / steps / 1e3}
-    return {**every, "longest": longest}
+    totals = {"kernels": counts.total() / steps, "kernels_us": times.total() / steps / 1e3}
+    return {**totals, "longest": longest}
 
 
 def report(rows: list[dict[str, Any]]) -> str:
@@ -109,10 +109,11 @@ def report(rows: list[dict[str, Any]]) -> str:
         note = f"≤ {WANTED[r['task']]:,} µs" if r["kind"] == "unf" and r["seeds"] == 1 else ""
         if r["seeds"] > 1 and case in alone:
             note = f"{rate / alone[case]['trajectory_steps_per_s']:.2f} times the rate of one"
+        kernels = f"{r['kernels']:.0f}" if "kernels" in r else ""
         longest = [f"{x['kernel']} {x['us']:.0f} µs" for x in r.get("longest", ())[:2]]
         lines.append(
             f"| {r['task']} | {r['dataset']} | {r['kind']} | {r['seeds']} | {r['trajectories']} | "
-            f"{rate:,.0f} | {r['inner_step_us']:,.0f} µs | {r.get('kernels', 0):.0f} | "
+            f"{rate:,.0f} | {r['inner_step_us']:,.0f} µs | {kernels} | "
             f"{', '.join(longest)} | {note} |"
         )
     return "\n".join(lines)

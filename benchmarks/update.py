@@ -73,7 +73,7 @@ class _Training:
         update = jax.jit(optimizer.update, donate_argnums=1)
         self._update: Any = update.lower(shapes, self.shapes, shapes).compile()
         self.as_text, self.memory_analysis = self._update.as_text, self._update.memory_analysis
-        self.compile_s = time.perf_counter() - start
+        self.compile_s = time.perf_counter() - start  # beside the others
 
     def begin(self, params: Any) -> None:
         self._state = self._optimizer.init(params)

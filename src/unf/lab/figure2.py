@@ -60,7 +60,7 @@ def run(
         options: the settings of meta-training, by default the paper's.
         tuned: a folder with the trials of `tune_meta_training` for every task and kind, in folders
             such as `mlp-unf`, or `mlp-unf-small`; the best settings replace `options`, except for
-            the horizon, which may be shorter in trials.
+            the horizon, because trials may have a shorter one.
         steps: meta-steps by task, by default `STEPS`, or those of `options`.
         small: a version for CPUs.
         folder: where the data are, by default the folder that the variable UNF_DATA names.
@@ -80,11 +80,14 @@ def run(
     chosen, suffix = {}, "-small" if small else ""
     for name, kind in ((task, kind) for task in tasks for kind in KINDS[task]):
         count = (steps or {}).get(name, usual.steps if usual else STEPS[name])
-        best = usual or MetaTraining()
+        default = dataclasses.replace(usual or MetaTraining(), steps=count)
+        chosen[name, kind] = default
         if tuned:
-            found = best_options(tuned / f"{name}-{kind}{suffix}", kind, count)
-            best = dataclasses.replace(found, horizon=best.horizon)
-        chosen[name, kind] = dataclasses.replace(best, steps=count)
+            best = best_options(tuned / f"{name}-{kind}{suffix}", kind, count)
+            chosen[name, kind] = dataclasses.replace(best, horizon=default.horizon)
+    for name, (task, _) in zip(tasks, prepared, strict=True):
+        for kind in KINDS[name]:
+            chosen[name, kind].make_estimator(task, 1.0)  # fails now if windows do not fit
     for name, (task, about) in zip(tasks, prepared, strict=True):
         announce(f"{name}: {about}")
         panel = {kind: chosen[name, kind] for kind in KINDS[name]}

@@ -13,7 +13,7 @@ import pytest
 from unf.lab.cli import main
 from unf.lab.lopt import MetaError, MetaTraining, evaluate, meta_train, tune_meta_training
 from unf.lab.lopt._job import Member
-from unf.lab.lopt._tune import best_options, objective, parse_grid
+from unf.lab.lopt._tune import _members, best_options, objective, parse_grid
 from unf.lab.tasks import MLPTask
 from unf.optim import learned_optimizer, load
 
@@ -113,6 +113,9 @@ def test_every_kind_has_as_many_trials_and_inner_steps(monkeypatch, tmp_path):
     assert [member.options.steps for member in unf] == [8, 8]  # those with fewer pairs come first
     assert [member.seed for member in unf] == [0, 0]
     assert [member.seed for member in deepset] == [0, 1]  # the start has no effect
+    for kind, seeds in {"sgdm": [0, 1], "deepset": [0, 0]}.items():  # nor has a width without f
+        members = _members((TASK,), OPTIONS, {"hidden_channels": (8, 32)}, kind, 0)
+        assert [member.seed for member in members] == seeds
 
 
 def test_settings_are_read_or_refused(tmp_path):

@@ -106,7 +106,8 @@ class Figure2(Job):
     seeds: int | None = None  # Meta-trainings of each optimizer; 3 by default, 1 with --small.
     networks: int = 5  # Networks that each of them trains.
     tasks: tuple[str, ...] = tuple(figure2.KINDS)  # The panels.
-    # Folder of unf lopt tune, with folders such as mlp-unf: the best settings for each optimizer.
+    # Folder of unf lopt tune, with folders such as mlp-unf: the best settings for each optimizer,
+    # except for the horizon.
     tuned: Folder = None
     # Meta-steps: a number, or one for each task as mlp=50000,cnn=1000, where they differ from
     # mlp=50000,cnn=10000,rnn=20000,transformer=5000.
