@@ -25,16 +25,16 @@ TRAINED = {
 """Optimizers after 50,000 meta-steps, in the paper's form, and those that ship."""
 
 
-def cases() -> list[tuple[str, str, str, str, float]]:
-    """Tasks, kinds, where θ is, estimators, and σ."""
-    end = "trained, normalized"
-    found = [("mlp", kind, end, "pes", 0.01) for kind in ("sgdm", "deepset", "unf")]
+def cases() -> list[tuple[str, str, str, str, str, float]]:
+    """Tasks, kinds, where θ is in meta-training, its form, estimators, and σ."""
+    end = "end", "normalized"
+    found = [("mlp", kind, *end, "pes", 0.01) for kind in ("sgdm", "deepset", "unf")]
     for kind in ("deepset", "unf"):
-        found += [("mlp", kind, end, "pes", sigma) for sigma in (0.003, 0.03)]
-        found += [("mlp", kind, end, name, 0.01) for name in ("nres", "es")]
+        found += [("mlp", kind, *end, "pes", sigma) for sigma in (0.003, 0.03)]
+        found += [("mlp", kind, *end, name, 0.01) for name in ("nres", "es")]
     for kind in ("deepset", "unf", "tied"):
-        found += [("mlp", kind, "start, adaptive", name, 0.03) for name in ("pes", "nres")]
-    found += [("mlp", kind, "trained, adaptive", "nres", 0.03) for kind in ("deepset", "unf")]
+        found += [("mlp", kind, "start", "adaptive", name, 0.03) for name in ("pes", "nres")]
+    found += [("mlp", kind, "end", "adaptive", "nres", 0.03) for kind in ("deepset", "unf")]
     return found
 
 
@@ -42,6 +42,7 @@ def run(
     name: str,
     kind: str,
     where: str,
+    form: str,
     estimator: str,
     sigma: float,
     *,
@@ -52,12 +53,9 @@ def run(
 ) -> dict[str, Any]:
     """The squared norms of signal and noise in the mean estimate of one unroll, by part of θ."""
     task, _ = make_task(name)
-    when, form = where.split(", ")
     chosen: dict[str, Any] = {"estimator": estimator, "form": form}
     options = MetaTraining(sigma=sigma, pairs=pairs, horizon=horizon, window=window, **chosen)
-    theta = (
-        load(TRAINED[form].format(kind)) if when == "trained" else first_theta(task, kind, options)
-    )
+    theta = load(TRAINED[form].format(kind)) if where == "end" else first_theta(task, kind, options)
     problem, one = InnerTraining(task.data().train, task), options.make_estimator(task, 10.0)
     adds = optax.GradientTransformation(_zeros, _add)
     keys = [jax.random.split(jax.random.key(seed)) for seed in range(copies)]
@@ -76,10 +74,13 @@ def run(
         "task": name,
         "kind": kind,
         "theta": where,
+        "form": form,
         "estimator": estimator,
         "sigma": sigma,
         "copies": copies,
         "pairs": pairs,
+        "window": window,
+        "horizon": horizon,
         "parts": {part: _signal_and_noise(tree, copies) for part, tree in parts.items()},
     }
 
@@ -104,8 +105,8 @@ def report(rows: list[dict[str, Any]]) -> str:
     """A table of ratios of signal to noise; below zero, there is less signal than can be seen."""
     parts = ("all", "scalars", "trunk", "last layer")
     lines = [
-        f"| task | optimizer | θ | estimator | σ | {' | '.join(parts)} |",
-        "|" + "---|" * (5 + len(parts)),
+        f"| task | optimizer | θ | form | estimator | σ | {' | '.join(parts)} |",
+        "|" + "---|" * (6 + len(parts)),
     ]
     for r in rows:
         cells = []
@@ -113,6 +114,7 @@ def report(rows: list[dict[str, Any]]) -> str:
             found = r["parts"].get(part)
             ratio = found and found["signal"] / found["noise"]
             cells.append(f"{ratio:.3f} ({found['parameters']:,})" if found else "")
-        words = (r["task"], r["kind"], r["theta"], r["estimator"], f"{r['sigma']}", *cells)
+        words = [r[name] for name in ("task", "kind", "theta", "form", "estimator")]
+        words += [f"{r['sigma']}", *cells]
         lines.append(f"| {' | '.join(words)} |")
     return "\n".join(lines)

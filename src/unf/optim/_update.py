@@ -48,7 +48,8 @@ from ._theta import Theta
 TOGETHER = 2**20
 """The smallest tensors are updated together, with at most so many entries."""
 SMALL = 2**11
-"""Kernels update larger tensors one by one, because they read and write much less memory."""
+"""Kernels update larger tensors one by one, which read and write much less memory; smaller ones
+take less time together (measured on an H200)."""
 SLAB = {"cpu": 2**13}
 """About how many entries a slab has on each backend: few on CPUs, so that it stays in caches."""
 _SLAB = 2**18
