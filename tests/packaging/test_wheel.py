@@ -55,7 +55,7 @@ def test_in_an_empty_environment(built, tmp_path):
     wheel, _ = built
     bin = make_environment(tmp_path / "env", f"{wheel}")
     script = "import unf; print(unf.optim.load('unf-mlp-fashion-mnist').num_parameters)"
-    assert run(bin / "python", "-c", script, cwd=tmp_path).stdout.strip() == "3783"
+    assert run(bin / "python", "-c", script, cwd=tmp_path).stdout.strip() == "3753"
     missing = run(bin / "unf", "demo", check=False, cwd=tmp_path)
     assert missing.returncode == 1
     assert "pip install 'universal-neural-functionals[lab]'" in missing.stderr
