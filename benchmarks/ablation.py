@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from unf.lab.lopt import compare
+from unf.lab.lopt._evaluate import describe_losses
 from unf.lab.lopt._options import make_task
 from unf.optim import load
 
@@ -28,7 +29,6 @@ def report(rows: list[dict[str, Any]]) -> str:
     """A table of the losses over the last tenth of training, mean ± standard error."""
     lines = ["| task | optimizer | with f | gain 1 |", "|---|---|---|---|"]
     for row in rows:
-        each = [np.array(row["losses"][variant]) for variant in ("with f", "gain 1")]
-        cells = [f"{x.mean():.4f} ± {x.std(ddof=1) / len(x) ** 0.5:.4f}" for x in each]
+        cells = [describe_losses(np.array(x)) for x in row["losses"].values()]
         lines.append(f"| {row['task']} | {row['optimizer']} | {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -22,7 +22,7 @@ TRAINED = {
     "normalized": str(Path(__file__).parent / "optimizers" / "{}-mlp-2026-11-15.safetensors"),
     "adaptive": "{}-mlp-fashion-mnist",
 }
-"""Optimizers after 50,000 meta-steps, in the paper's form, and those that ship."""
+"""Optimizers after 50,000 meta-steps, by form: earlier ones, and those that ship."""
 
 
 def cases() -> list[tuple[str, str, str, str, str, float]]:

@@ -121,10 +121,8 @@ def _panel(
         thetas |= dict(zip(names, apart(theta), strict=True))
         notes |= dict.fromkeys(names, note)
         files += [out / task.name / name / OPTIMIZER for name in names]
-    file, horizon = (
-        out / f"{task.name}.json",
-        max(x.horizon or task.horizon for x in options.values()),
-    )
+    file = out / f"{task.name}.json"
+    horizon = max(x.horizon or task.horizon for x in options.values())
     known = _evaluated(file, files)
     if known is not None and len(known.seeds) == networks and {*thetas} <= {*known.curves}:
         return known

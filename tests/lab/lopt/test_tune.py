@@ -13,7 +13,7 @@ import pytest
 from unf.lab.cli import main
 from unf.lab.lopt import MetaError, MetaTraining, evaluate, meta_train, tune_meta_training
 from unf.lab.lopt._job import Member
-from unf.lab.lopt._tune import _members, best_options, objective, parse_grid
+from unf.lab.lopt._tune import Trial, _members, as_json, best_options, objective, parse_grid
 from unf.lab.tasks import MLPTask
 from unf.optim import learned_optimizer, load
 
@@ -116,6 +116,9 @@ def test_every_kind_has_as_many_trials_and_inner_steps(monkeypatch, tmp_path):
     for kind, seeds in {"sgdm": [0, 1], "deepset": [0, 0]}.items():  # nor has a width without f
         members = _members((TASK,), OPTIONS, {"hidden_channels": (8, 32)}, kind, 0)
         assert [member.seed for member in members] == seeds
+    trials = [Trial(*member, loss=1.0, diverged=0, lost=0) for member in members]
+    rows = json.loads(as_json(trials, (TASK,), "deepset"))["trials"]
+    assert [row["hidden_channels"] for row in rows] == [8, 32]  # also the default, if it was tried
 
 
 def test_settings_are_read_or_refused(tmp_path):

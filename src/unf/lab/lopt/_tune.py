@@ -254,10 +254,12 @@ def _lost(folder: Path) -> int:
 
 def as_json(trials: Sequence[Trial], tasks: Sequence[Task], kind: str) -> str:
     """Everything, with versions, machine and date."""
-    rows = []
+    rows, every = [], [vars(x.options) for x in trials]
+    tried = [name for name in every[0] if len({options[name] for options in every}) > 1]
     for x in trials:
         loss = x.loss if np.isfinite(x.loss) else None
-        found = {"seed": x.seed, "loss": loss, "diverged": x.diverged, "lost": x.lost}
+        found = {name: getattr(x.options, name) for name in tried}
+        found |= {"seed": x.seed, "loss": loss, "diverged": x.diverged, "lost": x.lost}
         rows.append({**described(x.options), **found})
     about = {"task": ",".join(task.name for task in tasks), "kind": kind}
     return json.dumps({**about, "trials": rows, **provenance()}, indent=1)
