@@ -163,6 +163,22 @@ def test_what_kernels_compute_has_derivatives(monkeypatch):
     assert largest_difference(jax.grad(loss)(theta), expected) < 1e-5
 
 
+@pytest.mark.parametrize("kind", ["deepset", "tied"])
+def test_tensors_of_one_shape_share_a_kernel(kind, monkeypatch):
+    """Else it takes long to compile the update of a deep network."""
+
+    def count(layers):
+        spec = {f"w{i}": f"n{i} n{i + 1}" for i in range(layers)}
+        space = make_space(spec, dict.fromkeys(spec, (64, 64)))
+        optimizer = learned_optimizer(random_theta(kind, space, "adaptive"))
+        params = random_params(space, 0)
+        traced = jax.jit(optimizer.update).trace(params, optimizer.init(params), params)
+        return traced.lower(lowering_platforms=("cuda",)).as_text().count("xla.gpu.triton")
+
+    monkeypatch.setattr(kernel, "is_available", lambda: True)
+    assert count(2) == count(4) > 0
+
+
 @pytest.mark.parametrize("make", [awkward_space, tiled_space, spaces.gru_seq2seq])
 def test_windows_say_where_blocks_lie(make):
     space = make()

@@ -12,6 +12,7 @@ from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -100,8 +101,10 @@ class Window:
 
 
 # --- what is called --------------------------------------------------------------------------
+# Each is traced and lowered once for all tensors of a shape, which would take long one by one.
 
 
+@eqx.filter_jit
 def describe(theta: Theta, step: Int[Array, ""], x: Entries, unit: Any) -> Whole:
     """What every entry knows of its tensor, from all entries before `accumulate`."""
     size = x.weights.size
@@ -149,6 +152,7 @@ def describe(theta: Theta, step: Int[Array, ""], x: Entries, unit: Any) -> Whole
     return whole_from_squares(theta, jnp.concatenate([sums[-2:], sums[:count]]), x, unit)
 
 
+@eqx.filter_jit
 def steps(
     theta: Theta, step: Int[Array, ""], x: Entries, whole: Whole, factor: Array
 ) -> tuple[Entries, Array]:
@@ -193,6 +197,7 @@ def steps(
     return new, out.reshape(x.weights.shape)
 
 
+@eqx.filter_jit
 def gather(
     theta: Theta,
     step: Int[Array, ""],
