@@ -12,7 +12,11 @@ from unf.lab.lopt._evaluate import describe_losses
 from unf.lab.lopt._options import make_task
 from unf.optim import load
 
-CASES = [("mlp", "deepset-mlp-fashion-mnist"), ("mlp", "unf-mlp-fashion-mnist")]
+CASES = [
+    ("mlp", "deepset-mlp-fashion-mnist"),
+    ("mlp", "unf-mlp-fashion-mnist"),
+    ("cnn", "tied-cnn-cifar10"),
+]
 
 
 def run(task: str, name: str) -> dict[str, Any]:
