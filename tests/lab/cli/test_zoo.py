@@ -3,11 +3,6 @@
 import csv
 import io
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 
 import pytest
@@ -16,7 +11,6 @@ from tests.lab.zoos.tiny import CHUNK, MODELS
 from unf.lab.cli import main
 from unf.lab.cli._main import understand
 from unf.lab.predict._methods import defaults_of
-from unf.zoo import Zoo
 
 BUILD = [
     "zoo", "build", "tiny-rnn", "--models", str(MODELS), "--chunk", str(CHUNK), "--hidden", "3",
@@ -86,40 +80,6 @@ def test_unknown_datasets_are_refused(capsys, tmp_path):
 def test_building_twice_is_refused(zoo, capsys):
     assert main([*BUILD, "--out", str(zoo)]) == 1
     assert "there is a zoo already; continue it with --resume" in capsys.readouterr().err
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_stopped_and_resumed(how, tmp_path):
-    """Stopped at a random moment, continued: every file is as without the stop."""
-    path, whole = tmp_path / "zoo", tmp_path / "whole"
-    environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
-    longer = ["400" if word == "4" and i and BUILD[i - 1] == "--steps" else word
-              for i, word in enumerate(BUILD)]  # fmt: skip
-    command = [sys.executable, "-m", "unf.lab.cli", *longer]
-
-    def run(out, *options):
-        words = [*command, "--out", str(out), *options]
-        return subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-
-    assert run(whole).returncode == 0
-    process = subprocess.Popen(
-        [*command, "--out", str(path)], env=environment, stderr=subprocess.PIPE, text=True
-    )
-    deadline = time.monotonic() + 120
-    while not (path / "status" / "c" / "0").exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(how)
-    _, errors = process.communicate(timeout=60)
-    assert not Zoo(path).complete
-    if how == signal.SIGINT:
-        assert process.returncode == 130
-        assert "stopped; finished work is kept: go on with --resume" in errors
-    resumed = run(path, "--resume")
-    assert resumed.returncode == 0, resumed.stderr
-    files = [f.relative_to(whole) for f in whole.rglob("*") if f.is_file()]
-    for file in sorted(f for f in files if f.name != "config.toml"):  # it has the folder
-        assert (path / file).read_bytes() == (whole / file).read_bytes(), file
 
 
 @pytest.mark.nightly

@@ -1,6 +1,8 @@
 """A job that was killed resumes to the bytes of an undisturbed run."""
 
 import random
+import subprocess
+import sys
 import time
 
 import pytest
@@ -25,6 +27,36 @@ def test_killed_and_resumed(jobs, kind, tmp_path):
     kill(process)
     jobs.run_all([*jobs.command(kind, out), "--resume"], *jobs.undisturbed(kind))
     assert results(kind, out) == results(kind, jobs.reference(kind))
+
+
+INTERRUPTED = """
+import signal, sys
+from unf.lab.cli import main
+from unf.zoo._store import Store
+
+write = Store.write
+
+def write_and_interrupt(*args):
+    Store.write = write
+    write(*args)
+    signal.raise_signal(signal.SIGINT)
+
+Store.write = write_and_interrupt
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.nightly
+def test_interrupted_and_resumed(jobs, tmp_path):
+    """Ctrl-C when the first of three chunks is stored."""
+    expected, command = results("zoo", jobs.reference("zoo")), jobs.command("zoo", tmp_path / "out")
+    words = [sys.executable, "-c", INTERRUPTED, *command]
+    done = subprocess.run(words, env=jobs.environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert "stopped; finished work is kept: go on with --resume" in done.stderr
+    assert len(results("zoo", tmp_path / "out")) < len(expected)
+    jobs.run(*command, "--resume")
+    assert results("zoo", tmp_path / "out") == expected
 
 
 @pytest.mark.nightly

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -106,7 +107,8 @@ def test_processes_are_found_through_slurm(jobs, tmp_path):
 
 @pytest.mark.nightly
 def test_ctrl_c_stops_both(jobs, tmp_path):
-    process = jobs.start(*META, "--out", str(tmp_path / "out"), "--processes", "2")
+    endless = ["1000000" if before == "--steps" else word for before, word in pairwise(["", *META])]
+    process = jobs.start(*endless, "--out", str(tmp_path / "out"), "--processes", "2")
     wait_until(lambda: begun("meta", tmp_path / "out"))
     os.killpg(process.pid, signal.SIGINT)
     process.communicate(timeout=2 * MINUTE)
