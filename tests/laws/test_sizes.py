@@ -8,7 +8,7 @@ import pytest
 
 import unf
 from tests.laws.architectures import ARCHITECTURES, space_of
-from unf.models import InvariantDeepSet, InvariantUNF, StatNN
+from unf.models import InvariantDeepSet, InvariantUNF, StatNN, reader
 from unf.nn import InvariantPool, MatrixProducts, PositionalEncoding, UNFLinear
 from unf.testing import assert_equivariant
 
@@ -83,10 +83,17 @@ def test_outputs_follow_the_input():
 LONG = space_of({"w": ("[x] h", (20, 3)), "v": ("h [y]", (3, 2))})
 
 
-@pytest.mark.parametrize("make", [InvariantUNF, InvariantDeepSet, StatNN])
-def test_invariant_models(make, tmp_path):
-    options = {} if make is StatNN else {"hidden_channels": 3}
-    model = make(LONG, 1, 2, key=KEY, mlp_width=8, **options)
+INVARIANT = {
+    "unf": InvariantUNF(LONG, 1, 2, key=KEY, mlp_width=8, hidden_channels=3),
+    "deep set": InvariantDeepSet(LONG, 1, 2, key=KEY, mlp_width=8, hidden_channels=3),
+    "statnn": StatNN(LONG, 1, 2, key=KEY, mlp_width=8),
+    "reader": reader(LONG, 2, key=KEY, size="small"),
+}
+
+
+@pytest.mark.parametrize("name", INVARIANT)
+def test_invariant_models(name, tmp_path):
+    model = INVARIANT[name]
     wide = LONG.resize({"h": 6})
     permuted = unf.testing.assert_invariant
     permuted(eqx.filter_jit(model.on(wide)), wide, key=KEY)

@@ -14,13 +14,27 @@ import unf
 from tests.laws.architectures import ARCHITECTURES, space_of
 from unf import SpecError, load_model, save_model
 from unf._persistence import checksum
-from unf.models import UNF, Invariant, InvariantDeepSet, InvariantUNF, StatNN
+from unf.models import (
+    UNF,
+    Invariant,
+    InvariantDeepSet,
+    InvariantUNF,
+    ResidualUNF,
+    StatNN,
+    reader,
+)
 from unf.nn import InvariantPool, UNFLinear
 from unf.testing import assert_equivariant, assert_invariant, random_features, spaces
 
 KEY = jax.random.key(0)
 SPACE = ARCHITECTURES["rnn"]
 SCORE = space_of({"score": ("h", (3,))})
+
+
+def in_training(model):
+    """A model without coefficients that are zero at the start."""
+    return jax.tree.map(lambda x: x + 0.03 if eqx.is_inexact_array(x) else x, model)
+
 
 MODELS = {
     "unf": UNF(SPACE, 2, 3, key=KEY, hidden_channels=4),
@@ -36,15 +50,20 @@ MODELS = {
     ),
     "statnn": StatNN(SPACE, 2, 1, key=KEY, mlp_width=8, mlp_layers=2),
     "deep set": InvariantDeepSet(SPACE, 2, 1, key=KEY, mlp_width=8, activation=jax.nn.gelu),
+    "residual": in_training(
+        ResidualUNF(SPACE, 2, 3, key=KEY, hidden_channels=4, num_blocks=2, num_frequencies=3)
+    ),
+    "reader": in_training(reader(SPACE, 5, key=KEY, size="small", in_channels=2)),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_symmetry(name):
     model = MODELS[name]
-    if isinstance(model, UNF):
+    if not isinstance(model, Invariant):
+        out_space = getattr(model, "out_space", SPACE)
         f = eqx.filter_jit(model)
-        assert_equivariant(f, SPACE, key=KEY, channels=2, out_space=model.out_space, tolerance=1e-5)
+        assert_equivariant(f, SPACE, key=KEY, channels=2, out_space=out_space, tolerance=1e-5)
     else:
         assert_invariant(eqx.filter_jit(model), SPACE, key=KEY, channels=2, tolerance=1e-5)
 

@@ -11,7 +11,9 @@ from tests.laws.architectures import ARCHITECTURES, space_of
 from unf import SpecError
 from unf.basis import make_plan
 from unf.nn import (
+    AttentionPool,
     DeepSetLinear,
+    FourierFeatures,
     InvariantPool,
     MatrixProducts,
     NFNLinear,
@@ -132,6 +134,57 @@ def test_pooling_is_the_mean_of_each_leaf():
     np.testing.assert_allclose(InvariantPool(SPACE)(x), np.concatenate(expected), rtol=1e-6)
     with pytest.raises(ValueError, match="expected some of"):
         InvariantPool(SPACE, statistics=("mode",))
+
+
+@pytest.mark.parametrize("name", ["mlp", "attention, nested", "stacked for a scan"])
+def test_attention_pooling_is_invariant(name):
+    pool = AttentionPool(ARCHITECTURES[name], 2, key=KEY, num_heads=3)
+    assert_invariant(eqx.filter_jit(pool), ARCHITECTURES[name], key=KEY, channels=2)
+    x = random_features(ARCHITECTURES[name], 2, key=KEY)
+    assert pool(x).shape == (pool.out_size(2),)
+
+
+def test_attention_weighs_entries():
+    x = random_features(SPACE, 2, key=KEY)
+    pool = AttentionPool(SPACE, 2, key=KEY, num_heads=1)
+    indifferent = eqx.tree_at(lambda m: m.queries, pool, jnp.zeros_like(pool.queries))
+    np.testing.assert_allclose(indifferent(x), InvariantPool(SPACE)(x), rtol=1e-5)
+    sharp = eqx.tree_at(
+        lambda m: m.queries, pool, jnp.full_like(pool.queries, 0).at[..., 0].set(1e4)
+    )
+    largest = [leaf[..., 0].max() for leaf in jax.tree.leaves(x)]
+    np.testing.assert_allclose(sharp(x).reshape(-1, 2)[:, 0], largest, rtol=1e-5)
+    with pytest.raises(ValueError, match="num_heads is 0; expected at least 1"):
+        AttentionPool(SPACE, 2, key=KEY, num_heads=0)
+
+
+@pytest.mark.parametrize("name", ["mlp", "attention, nested", "stacked for a scan"])
+def test_fourier_features_are_equivariant(name):
+    layer = FourierFeatures(ARCHITECTURES[name], 2, 3, key=KEY)
+    assert_equivariant(eqx.filter_jit(layer), ARCHITECTURES[name], key=KEY, channels=2)
+
+
+def test_fourier_features_are_waves():
+    x = random_features(SPACE, 2, key=KEY)
+    layer = FourierFeatures(SPACE, 2, 3, key=KEY, scale=2.0)
+    for leaf, y, b in zip(*map(jax.tree.leaves, (x, layer(x), layer.frequencies)), strict=True):
+        phase = 2 * np.pi * np.asarray(leaf, np.float64) @ np.asarray(b, np.float64)
+        expected = np.concatenate([leaf, np.sin(phase), np.cos(phase)], axis=-1)
+        np.testing.assert_allclose(y, expected, atol=1e-4)
+    with pytest.raises(ValueError, match="num_frequencies is 0; expected at least 1"):
+        FourierFeatures(SPACE, 2, 0, key=KEY)
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_frequencies_learn_only_if_learned(learned):
+    layer = FourierFeatures(SPACE, 2, 3, key=KEY, learned=learned)
+    x = random_features(SPACE, 2, key=KEY)
+
+    def loss(layer):
+        return sum(jnp.sum(leaf**3) for leaf in jax.tree.leaves(layer(x)))
+
+    gradients = jax.tree.leaves(eqx.filter_grad(loss)(layer))
+    assert all(bool(jnp.any(g != 0)) == learned for g in gradients)
 
 
 def test_the_pooled_standard_deviation_has_a_finite_slope():

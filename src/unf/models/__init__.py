@@ -12,6 +12,7 @@ from ._invariant import (
     TiedStatNN,
 )
 from ._io import load_model, save_model
+from ._reader import ResidualUNF, reader
 from ._unf import UNF, Tied
 
 __all__ = [
@@ -22,11 +23,13 @@ __all__ = [
     "InvariantDeepSet",
     "InvariantTied",
     "InvariantUNF",
+    "ResidualUNF",
     "StatNN",
     "Tied",
     "TiedDeepSet",
     "TiedStatNN",
     "fit",
     "load_model",
+    "reader",
     "save_model",
 ]

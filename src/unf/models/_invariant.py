@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from .._html import repr_html
 from ..basis._cost import MAX_FIXED
-from ..nn import DeepSetLinear, InvariantPool, RolePool
+from ..nn import AttentionPool, DeepSetLinear, InvariantPool, RolePool
 from ..nn._spaces import replace_fields
 from ..spec import SpecError, WeightSpace
 from ._unf import UNF, ActivationLike, Tied, record_call, record_spaces, resolve_activation
@@ -47,7 +47,7 @@ class Invariant(eqx.Module):
     """
 
     backbone: Any
-    pool: InvariantPool | RolePool
+    pool: InvariantPool | RolePool | AttentionPool
     head: Any
     activation: Callable[[Array], Array] | None = eqx.field(static=True, default=None)
     raw_pool: InvariantPool | RolePool | None = None
@@ -206,7 +206,7 @@ def InvariantUNF(
     raw_pool = InvariantPool(space, statistics=SEVEN_STATISTICS) if raw_statistics else None
     features = pool.out_size(hidden_channels)
     features += raw_pool.out_size(in_channels) if raw_pool is not None else 0
-    head = _make_head(features, out_size, mlp_width, mlp_layers, activation, head_key)
+    head = make_head(features, out_size, mlp_width, mlp_layers, activation, head_key)
     return Invariant(backbone, pool, head, backbone.activation, raw_pool, made_by)
 
 
@@ -231,7 +231,7 @@ def InvariantDeepSet(
     backbone = _make_deep_set(in_channels, hidden_channels, activation, keys)
     pool = InvariantPool(space)
     features = pool.out_size(hidden_channels)
-    head = _make_head(features, out_size, mlp_width, mlp_layers, activation, head_key)
+    head = make_head(features, out_size, mlp_width, mlp_layers, activation, head_key)
     return Invariant(backbone, pool, head, backbone.activation, made_by=made_by)
 
 
@@ -254,7 +254,7 @@ def StatNN(
     made_by = record_call("StatNN", locals())
     pool = InvariantPool(space, statistics=SEVEN_STATISTICS)
     features = pool.out_size(in_channels)
-    head = _make_head(features, out_size, mlp_width, mlp_layers, activation, key)
+    head = make_head(features, out_size, mlp_width, mlp_layers, activation, key)
     return Invariant(None, pool, head, made_by=made_by)
 
 
@@ -318,7 +318,7 @@ def InvariantTied(
     raw_pool = RolePool(statistics=SEVEN_STATISTICS) if raw_statistics else None
     features = pool.out_size(hidden_channels)
     features += raw_pool.out_size(in_channels) if raw_pool is not None else 0
-    head = _make_head(features, out_size, mlp_width, mlp_layers, activation, head_key)
+    head = make_head(features, out_size, mlp_width, mlp_layers, activation, head_key)
     return Invariant(backbone, pool, head, backbone.activation, raw_pool, made_by)
 
 
@@ -339,7 +339,7 @@ def TiedDeepSet(
     backbone = _make_deep_set(in_channels, hidden_channels, activation, keys)
     pool = RolePool()
     features = pool.out_size(hidden_channels)
-    head = _make_head(features, out_size, mlp_width, mlp_layers, activation, head_key)
+    head = make_head(features, out_size, mlp_width, mlp_layers, activation, head_key)
     return Invariant(backbone, pool, head, backbone.activation, made_by=made_by)
 
 
@@ -356,14 +356,14 @@ def TiedStatNN(
     made_by = record_call("TiedStatNN", locals())
     pool = RolePool(statistics=SEVEN_STATISTICS)
     features = pool.out_size(in_channels)
-    head = _make_head(features, out_size, mlp_width, mlp_layers, activation, key)
+    head = make_head(features, out_size, mlp_width, mlp_layers, activation, key)
     return Invariant(None, pool, head, made_by=made_by)
 
 
 _make_mlp = eqx.filter_jit(eqx.nn.MLP)
 
 
-def _make_head(
+def make_head(
     features: int,
     out_size: int,
     width: int,
@@ -371,13 +371,16 @@ def _make_head(
     activation: ActivationLike,
     key: PRNGKeyArray,
 ) -> eqx.nn.MLP:
+    """An MLP on pooled features."""
     if layers < 1:
         raise ValueError(f"mlp_layers is {layers}; expected at least 1")
     function = resolve_activation(activation)
     return _make_mlp(features, out_size, width, depth=layers - 1, activation=function, key=key)
 
 
-def _check_channels(head: Any, pool: InvariantPool | RolePool, features: Array) -> None:
+def _check_channels(
+    head: Any, pool: InvariantPool | RolePool | AttentionPool, features: Array
+) -> None:
     """Check the number of channels of the input, if no backbone has."""
     size = getattr(head, "in_size", features.size)
     if size != features.size:

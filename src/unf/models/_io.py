@@ -28,6 +28,7 @@ from ._invariant import (
     TiedDeepSet,
     TiedStatNN,
 )
+from ._reader import ResidualUNF, reader
 from ._unf import UNF, Tied
 
 _CONSTANTS = ("shift", "scale", "out_shift", "out_scale")
@@ -42,6 +43,8 @@ _MAKERS: dict[str, Callable[..., Any]] = {
         InvariantTied,
         TiedDeepSet,
         TiedStatNN,
+        ResidualUNF,
+        reader,
     )
 }
 
@@ -83,7 +86,7 @@ def save_model(path: str | os.PathLike, model: eqx.Module) -> None:
 
 def load_model(
     path: str | os.PathLike, *, space: WeightSpace | None = None
-) -> UNF | Invariant | Fitted:
+) -> UNF | ResidualUNF | Tied | Invariant | Fitted:
     """Read a model that `save_model` wrote.
 
     Args:
@@ -108,7 +111,11 @@ def _build(
     make = _MAKERS.get(str(description["kind"]))
     if make is None:
         raise ValueError(f"unknown kind of model {description['kind']!r}")
-    for name in ("num_layers", "mlp_layers"):  # widths cost nothing, since only shapes are made
+    for name in (
+        "num_layers",
+        "num_blocks",
+        "mlp_layers",
+    ):  # widths cost nothing, since only shapes are made
         layers = description["config"].get(name, 0)
         if arrays is not None and layers > len(arrays):
             raise ValueError(f"{name} is {layers}, but only {len(arrays)} arrays are stored")

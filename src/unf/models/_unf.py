@@ -37,7 +37,7 @@ def record_call(function: str, arguments: Mapping[str, Any]) -> tuple:
     left_out = ("self", "key", "dtype", "spaces")
     kept = {name: x for name, x in arguments.items() if name not in left_out}
     for name in dir(jax.nn):
-        if getattr(jax.nn, name) is kept["activation"]:
+        if getattr(jax.nn, name) is kept.get("activation"):
             kept["activation"] = name
     return function, tuple(kept.items())
 
@@ -135,7 +135,7 @@ class UNF(eqx.Module):
             dtype: dtype of the coefficients.
         """
         self.made_by = record_call("UNF", locals())
-        _check_depth(num_layers, dropout)
+        check_depth("num_layers", num_layers, dropout)
         self.space, self.out_space = space, space if out_space is None else out_space
         self.activation, self.dropout = resolve_activation(activation), dropout
         inner = space if max_fixed is None else space.relax(above=max_fixed)
@@ -278,7 +278,7 @@ class Tied(eqx.Module):
             dtype: dtype of the coefficients.
         """
         self.made_by = record_call("Tied", locals())
-        _check_depth(num_layers, dropout)
+        check_depth("num_layers", num_layers, dropout)
         self.activation, self.dropout, self.space = resolve_activation(activation), dropout, None
         widths = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
         spaces = None if spaces is None else list(spaces)
@@ -324,8 +324,9 @@ class Tied(eqx.Module):
         return _alternate(x, layers, after, self.activation, self.dropout, key)
 
 
-def _check_depth(num_layers: int, dropout: float) -> None:
-    if num_layers < 1:
-        raise ValueError(f"num_layers is {num_layers}; expected at least 1")
+def check_depth(name: str, depth: int, dropout: float) -> None:
+    """Check the number of layers or blocks, and the rate of dropout."""
+    if depth < 1:
+        raise ValueError(f"{name} is {depth}; expected at least 1")
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout is {dropout}; expected 0 <= dropout < 1")

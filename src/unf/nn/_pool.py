@@ -1,10 +1,13 @@
 """Pooling weight-space features into a vector that no permutation changes."""
 
 from collections.abc import Callable
+from math import sqrt
+from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ..spec import SpecError, WeightSpace
 from ..spec._space import check_differs_in_sizes, check_is_space
@@ -62,6 +65,64 @@ class InvariantPool(eqx.Module):
         return jnp.concatenate([_pool(array, self.statistics) for array in arrays])
 
     def on(self, space: WeightSpace) -> "InvariantPool":
+        """The same layer on a weight space of other sizes; fixed axes must agree."""
+        check_differs_in_sizes(space, self.space)
+        return replace_fields(self, space=space)
+
+
+class AttentionPool(eqx.Module):
+    """Weighted means of every leaf, with weights that the entries' channels decide.
+
+    A head h of leaf ℓ has a query q, and its mean is Σᵢ softmaxᵢ(xᵢ·q/√channels) xᵢ over all
+    entries i of the leaf. With q = 0 it is the plain mean.
+
+    Attributes:
+        queries: the queries of all leaves.
+        space: the weight space of the input.
+    """
+
+    queries: Float[Array, "leaves num_heads channels"]
+    space: WeightSpace = eqx.field(static=True)
+
+    def __init__(
+        self,
+        space: WeightSpace,
+        channels: int,
+        *,
+        key: PRNGKeyArray,
+        num_heads: int = 4,
+        dtype: Any = jnp.float32,
+    ):
+        """Initialize a pooling layer.
+
+        Args:
+            space: the weight space of the input.
+            channels: channels of the input.
+            key: draws the queries, from N(0, 1).
+            num_heads: the number of means of each leaf.
+            dtype: dtype of the queries.
+        """
+        if num_heads < 1:
+            raise ValueError(f"num_heads is {num_heads}; expected at least 1")
+        self.space = space
+        self.queries = jax.random.normal(key, (len(space.leaves), num_heads, channels), dtype)
+
+    def out_size(self, channels: int) -> int:
+        """The length of the result for inputs with that many channels."""
+        return self.queries.shape[0] * self.queries.shape[1] * channels
+
+    def __call__(self, x: PyTree) -> Float[Array, " features"]:
+        """Pool features: leaf by leaf, head by head, channel by channel."""
+        leaves = self.space.flatten(x, channels=True)
+        pairs = zip(leaves, self.queries, strict=True)
+        return jnp.concatenate([self._pool(leaf, queries).reshape(-1) for leaf, queries in pairs])
+
+    def _pool(self, leaf: Array, queries: Array) -> Float[Array, "num_heads channels"]:
+        entries = leaf.reshape(-1, leaf.shape[-1])
+        scores = entries @ queries.T / sqrt(leaf.shape[-1])
+        return jax.nn.softmax(scores, axis=0).T @ entries
+
+    def on(self, space: WeightSpace) -> "AttentionPool":
         """The same layer on a weight space of other sizes; fixed axes must agree."""
         check_differs_in_sizes(space, self.space)
         return replace_fields(self, space=space)
