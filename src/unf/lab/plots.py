@@ -27,7 +27,7 @@ from .lopt import GRIDS, Comparison
 from .lopt._evaluate import TITLES, part_ends, title
 from .predict import METHODS, Report
 from .tasks._addition import as_text
-from .zoos import TinyRNN
+from .zoos import ImplicitZoo, TinyRNN
 from .zoos._recipe import recipe_of
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ PALETTE = (
     "#808080",
 )  # fmt: skip
 """Colors with a contrast of at least 3 to white and to dark pages; the last one is gray."""
+_IMAGES = 20
+"""Networks whose images are drawn."""
 _GRAY = PALETTE[-1]
 _STYLE = {
     "axes.axisbelow": True, "axes.edgecolor": _GRAY, "axes.grid": True, "axes.titlesize": 10,
@@ -183,6 +185,8 @@ def zoo_panels(zoo: Zoo | MixedZoo) -> list[Panel]:
     rows = zoo.trained
     if not len(rows):
         raise ZooError(f"{zoo}: no finished networks to draw yet")
+    if isinstance(zoo, Zoo) and zoo.kind == ImplicitZoo.name:
+        return _image_panels(zoo)
     settings = {name: column[rows] for name, column in zoo.settings.items()}
     scores = {name: column[rows] for name, column in zoo.scores.items()}
     (name, first), *others = scores.items()
@@ -198,6 +202,19 @@ def zoo_panels(zoo: Zoo | MixedZoo) -> list[Panel]:
         note = "How far points are from the diagonal is noise, which no predictor can explain."
         panels.append(Panel("Two measurements of the same networks", draw, note))
     return panels
+
+
+def _image_panels(zoo: Zoo) -> list[Panel]:
+    """What implicit networks have learned, and how exactly."""
+    error = np.maximum(zoo.scores["loss"][zoo.trained].mean(axis=1), 1e-20)
+
+    def ratios(axis: Axes) -> None:
+        axis.hist(-10 * np.log10(error), bins=40, color=PALETTE[0])
+        axis.set(xlabel="peak signal-to-noise ratio (dB)", ylabel="networks")
+
+    note = f"The images of {min(_IMAGES, len(error))} networks, by class."
+    images = Panel("Images drawn from the weights", partial(_draw_images, zoo=zoo), note)
+    return [images, Panel("How exact the images are", ratios)]
 
 
 def score_panels(
@@ -404,6 +421,20 @@ def _draw_losses(axis: Axes, comparison: Comparison, part: str) -> None:
     if high > low:
         axis.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
     axis.set(xlabel="training step", ylabel="loss")
+
+
+def _draw_images(axis: Axes, zoo: Zoo) -> None:
+    """Images of the first networks, in two rows, by class."""
+    task: Any = recipe_of(zoo).task  # type: ignore[attr-defined]
+    rows = zoo.trained[:_IMAGES]
+    rows = rows[np.argsort(zoo.settings["label"][rows], kind="stable")]
+    drawn = np.clip(jax.jit(jax.vmap(task.draw))(zoo.weights(rows)), 0, 1)
+    drawn = np.pad(drawn, ((0, -len(drawn) % 2), (1, 1), (1, 1), (0, 0)), constant_values=1)
+    grid = np.concatenate(
+        [np.concatenate(pair) for pair in zip(drawn[::2], drawn[1::2], strict=True)], axis=1
+    )
+    axis.imshow(grid[..., 0] if grid.shape[-1] == 1 else grid, cmap="gray", vmin=0, vmax=1)
+    axis.axis("off")
 
 
 def _write_sums(axis: Axes, zoo: Zoo) -> None:

@@ -284,6 +284,9 @@ class Zoo(Models):
     ) -> Split:
         """Divide the finished models at random.
 
+        If the zoo has a setting `heldout`, those where it is 1 are tested on, and no others. If it
+        has a setting `image`, all models of an image are in one part.
+
         Args:
             sizes: how many to train on, to validate with and to test on; by default 8:1:1.
             seed: the seed of the division.
@@ -293,7 +296,11 @@ class Zoo(Models):
             ZooError: if there are too few models.
         """
         models = np.flatnonzero(self.status != Status.MISSING) if diverged else self.trained
-        return divide(models, sizes, seed, self._where)
+        groups, heldout = (self.settings.get(name) for name in ("image", "heldout"))
+        if heldout is None:
+            return divide(models, sizes, seed, self._where)
+        images = models if groups is None else groups[models]
+        return divide_by_image(models, images, heldout[models] > 0, sizes, seed, self._where)
 
     def damage(self) -> list[tuple[int, str]]:
         """The damaged files of finished models: the chunk of each, and what is wrong."""
@@ -420,6 +427,35 @@ def divide(
         )
     order = np.random.default_rng(seed).permutation(models)
     return Split(*(order[a:b] for a, b in pairwise(np.cumsum([0, *sizes]))))
+
+
+def divide_by_image(
+    models: Int[np.ndarray, " models"],
+    images: np.ndarray,
+    heldout: Bool[np.ndarray, " models"],
+    sizes: tuple[int, ...] | None,
+    seed: int,
+    where: str,
+) -> Split:
+    """Divide models so that those of an image stay together, and test on those held out."""
+    rng = np.random.default_rng(seed)
+    test = rng.permutation(models[heldout])
+    known, their_images = models[~heldout], images[~heldout]
+    place = rng.permutation(len(np.unique(images)))[np.unique(images, return_inverse=True)[1]]
+    order = np.argsort(place[~heldout], kind="stable")
+    known, their_images = known[order], their_images[order]
+    if sizes is None:
+        sizes = (len(known) - len(known) // 12, len(known) // 12, len(test))
+    enough = len(sizes) == 3 and min(sizes) >= 2 and sizes[2] <= len(test)
+    if not enough or sizes[0] + sizes[1] > len(known):
+        raise ZooError(
+            f"{where}: {len(known)} models for training and {len(test)} for testing cannot be "
+            f"divided into {sizes} for training, validation and test; use more models or choose "
+            "smaller sizes="
+        )
+    train, valid = known[: sizes[0]], known[len(known) - sizes[1] :]
+    shared = np.isin(their_images[len(known) - sizes[1] :], their_images[: sizes[0]])
+    return Split(train, valid[~shared], test[: sizes[2]])
 
 
 def check_rows(rows: Any, models: int, where: str) -> Int[np.ndarray, " rows"]:

@@ -39,6 +39,18 @@ def test_prepared_arrays(tmp_path, monkeypatch):
     assert load_images("fashion-mnist").test_x.shape == (4, 8, 8, 1)
 
 
+def test_full_size_is_that_of_official_files(tmp_path):
+    write_arrays(tmp_path / "fashion_mnist_8x8.npz")
+    assert load_images("fashion-mnist", tmp_path, full=True).train_x.shape == (6, 8, 8, 1)
+    write_fashion(tmp_path)
+    images = load_images("fashion-mnist", tmp_path, full=True)
+    np.testing.assert_array_equal(images.train_x[..., 0], FASHION["train-images-idx3-ubyte"])
+    write_cifar(tmp_path)
+    assert load_images("cifar10", tmp_path, full=True).test_x.shape[1:] == (32, 32, 3)
+    with pytest.raises(MissingDataError, match="mnist"):
+        load_images("mnist", tmp_path, full=True)
+
+
 def test_digits_need_no_file():
     images = load_images("digits")
     assert len(images.train_x) + len(images.test_x) == 1797

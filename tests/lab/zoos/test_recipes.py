@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import unf
+import unf.lab.zoos
+from unf.lab.plots import zoo_overview
 from unf.lab.tasks._moons import TwoMoons
-from unf.lab.zoos import ClassifierZoo, Recipe, SmallCNNZoo, TinyRNN, TwoMoonsZoo
+from unf.lab.zoos import ClassifierZoo, ImplicitZoo, Recipe, SmallCNNZoo, TinyRNN, TwoMoonsZoo
 from unf.lab.zoos._recipe import RECIPES
 from unf.lab.zoos._train import train_chunk
 from unf.zoo import ZooError
@@ -19,6 +21,7 @@ TINY = {
     "small-cnn": SmallCNNZoo(channels=2, steps=3),
     "two-moons": TwoMoonsZoo(width=3, steps=3),
     "classifier": ClassifierZoo(dataset="digits", width=3, steps=3, min_steps=3),
+    "inr": ImplicitZoo(dataset="digits", hidden=3, steps=3),
 }
 
 
@@ -35,13 +38,18 @@ def test_choices_are_in_their_ranges(recipe):
     draw = jax.vmap(lambda key: dict(recipe.draw(key=key)))
     choices = draw(jax.random.split(jax.random.key(0), 500))
     rates = np.asarray(choices["learning_rate"])
-    assert recipe.min_learning_rate <= rates.min() and rates.max() <= recipe.max_learning_rate
-    middle = np.sqrt(recipe.min_learning_rate * recipe.max_learning_rate)
-    assert 0.42 < np.mean(rates < middle) < 0.58
+    low, high = recipe.min_learning_rate, recipe.max_learning_rate
+    assert low * (1 - 1e-6) <= rates.min() and rates.max() <= high * (1 + 1e-6)
+    assert low == high or 0.42 < np.mean(rates < np.sqrt(low * high)) < 0.58
 
 
 def test_training_lowers_the_loss(recipe):
-    longer = dataclasses.replace(recipe, steps=40, min_learning_rate=5e-3)
+    longer = dataclasses.replace(
+        recipe,
+        steps=40,
+        min_learning_rate=5e-3,
+        max_learning_rate=max(5e-3, recipe.max_learning_rate),
+    )
     keys = jax.random.split(jax.random.key(0), 4)
     before = train_chunk(dataclasses.replace(longer, steps=0), keys, 32)
     after = train_chunk(longer, keys, 32)
@@ -53,10 +61,11 @@ def test_training_lowers_the_loss(recipe):
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(after.params))
 
 
-def test_a_model_depends_on_its_own_key_alone(recipe):
+def test_a_model_depends_on_its_own_key_and_number_alone(recipe):
     """Training it beside others changes nothing but rounding."""
-    keys = jax.random.split(jax.random.key(0), 4)
-    together, reversed_ = (train_chunk(recipe, k, 4) for k in (keys, keys[::-1]))
+    keys, rows = jax.random.split(jax.random.key(0), 4), np.arange(4)
+    together = train_chunk(recipe, keys, 4, rows=rows)
+    reversed_ = train_chunk(recipe, keys[::-1], 4, rows=rows[::-1])
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b[::-1], rtol=1e-5, atol=1e-6),
         together.params,
@@ -142,3 +151,54 @@ def test_the_type_of_activations_is_settled_by_the_machine():
     assert TinyRNN().dtype == "auto"
     assert TinyRNN().resolved().dtype == "float32"  # tests run on CPUs
     assert TinyRNN(dtype="bfloat16").resolved().dtype == "bfloat16"
+
+
+def test_every_image_has_its_networks(tmp_path):
+    recipe = ImplicitZoo(dataset="digits", hidden=2, steps=0, copies=2)
+    assert recipe.most_models == 2 * 1437 + 360
+    zoo = unf.lab.zoos.build(
+        recipe, tmp_path / "zoo", models=recipe.most_models, chunk=1024, show_progress=False
+    )
+    images, counts = np.unique(zoo.settings["image"], return_counts=True)
+    np.testing.assert_array_equal(images, np.arange(1797))
+    np.testing.assert_array_equal(counts, [2] * 1437 + [1] * 360)
+    labels = recipe.task.labels[zoo.settings["image"].astype(int)]
+    np.testing.assert_array_equal(zoo.settings["label"], labels)
+    train, valid, test = (zoo.settings["image"][rows] for rows in zoo.split())
+    assert test.min() == 1437 and len(test) == 360
+    assert not set(train) & set(valid) and len(train) + len(valid) >= 2 * 1437 - 2
+    assert 230 <= len(valid) <= 240
+    smaller = zoo.split((100, 20, 30))
+    assert [len(rows) for rows in smaller][::2] == [100, 30]
+    with pytest.raises(ZooError, match="2874 models for training and 360 for testing cannot be"):
+        zoo.split((100, 20, 361))
+    with pytest.raises(ZooError, match="models is 3235; expected at most 3234"):
+        unf.lab.zoos.build(recipe, tmp_path / "more", models=3235)
+
+
+def test_an_implicit_network_learns_its_image():
+    recipe = ImplicitZoo(dataset="digits", hidden=16, steps=300)
+    trained = train_chunk(recipe, jax.random.split(jax.random.key(0), 2), 1)
+    assert np.all(np.asarray(trained.success) > 0.99)
+    images = recipe.task.data().train.values
+    for i in range(2):
+        drawn = recipe.task.draw(jax.tree.map(lambda x, i=i: x[i], trained.params))
+        wanted = images[int(trained.choices["image"][i])].reshape(8, 8, 1) / 255
+        assert np.mean((drawn - wanted) ** 2) < 1e-3
+        np.testing.assert_allclose(
+            np.mean((drawn - wanted) ** 2), np.mean(trained.loss[i]), rtol=1e-3, atol=1e-9
+        )
+
+
+@pytest.mark.parametrize("options", [{"copies": 0}, {"batch_sizes": (2,)}])
+def test_mistakes_with_implicit_networks(options):
+    with pytest.raises(ValueError, match=r"expected at least 1, and \(1,\)"):
+        ImplicitZoo(dataset="digits", **options)
+
+
+def test_images_are_drawn_from_weights(tmp_path):
+    recipe = ImplicitZoo(dataset="digits", hidden=3, steps=1)
+    zoo = unf.lab.zoos.build(recipe, tmp_path / "zoo", models=7, chunk=4, show_progress=False)
+    axes = zoo_overview(zoo).axes
+    (drawn,) = (image for axis in axes for image in axis.images)
+    assert drawn.get_array().shape == (2 * 10, 4 * 10)  # with a frame of one pixel

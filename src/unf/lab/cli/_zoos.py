@@ -38,6 +38,7 @@ from ._network import load_example, load_name
 from ._processes import Processes
 
 R = TypeVar("R", bound=Recipe | MixedRecipe)
+MODELS = 10_000
 ZooFolder = Annotated[Path, arg(metavar="ZOO")]
 
 
@@ -55,6 +56,8 @@ class Build(Job, Generic[R]):
         unf zoo build small-cnn --models 64 --out out/small-cnn
         unf zoo build two-moons --models 500 --out out/two-moons
         unf zoo build classifier --dataset digits --kind cnn --models 64 --out out/classifier
+        unf zoo build inr --dataset digits --models 500 --steps 300 --out out/inr
+        unf zoo build inr --dataset mnist --copies 10 --data-folder DIR --out out/inr
         unf zoo build mixed --data-folder DIR --out out/mixed          (a GPU, minutes)
         unf zoo build mixed --datasets digits --models 80 --architectures 6 --held-out 2 \
             --widths 4,8 --new-widths 6 --steps 100 --out out/mixed    (two CPU cores, minutes)
@@ -62,7 +65,7 @@ class Build(Job, Generic[R]):
 
     recipe: R
     out: ZooFolder  # The folder of the zoo.
-    models: int = 10_000  # How many networks.
+    models: int | None = None  # How many networks; 10,000, or one for each image with inr.
     seed: int = 0  # Seed of all random numbers.
     chunk: int | None = None  # How many networks are trained at once; chosen by default.
     resume: bool = False  # Continue a zoo that was begun.
@@ -86,6 +89,8 @@ class Build(Job, Generic[R]):
         """Build the zoo and describe it."""
         names = ("models", "seed", "chunk", "resume", "repair")
         options = {name: getattr(self, name) for name in names}
+        if self.models is None:
+            options["models"] = self.recipe.most_models or MODELS
         options["show_progress"] = not self.quiet
         if isinstance(self.recipe, MixedRecipe):
             zoo: Zoo | MixedZoo = build_mixed(self.recipe, self.out, **options)

@@ -59,7 +59,7 @@ class Images(NamedTuple):
     test_y: Int[np.ndarray, " test"]
 
 
-def load_images(name: str, folder: Folder = None) -> Images:
+def load_images(name: str, folder: Folder = None, *, full: bool = False) -> Images:
     """Read a dataset of images.
 
     Args:
@@ -67,6 +67,7 @@ def load_images(name: str, folder: Folder = None) -> Images:
         folder: where the prepared file is, or the official files, whose images are shrunk if
             the dataset is used at a smaller size; by default the folder that the variable
             UNF_DATA names.
+        full: read the official files, if they are there, and do not shrink their images.
 
     Returns:
         `train_x`, `train_y`, `test_x` and `test_y`: images with 8 bits per value, channels last,
@@ -75,6 +76,11 @@ def load_images(name: str, folder: Folder = None) -> Images:
     Raises:
         DataError: if there is no such dataset, or its files are missing or damaged.
     """
+    if full and DATASETS.get(name) is not None:
+        try:
+            return read_images(name, find_images(name, folder, prepared=False), full=True)
+        except MissingDataError:
+            pass
     return read_images(name, find_images(name, folder))
 
 
@@ -86,19 +92,21 @@ def find_images(name: str, folder: Folder = None, *, prepared: bool = True) -> P
     return None if files is None else find(name, folder, files, prepared=prepared)
 
 
-def read_images(name: str, path: Path | None) -> Images:
+def read_images(name: str, path: Path | None, *, full: bool = False) -> Images:
     """The images of a dataset, at the path that `find_images` returned."""
     if path is None:
         return _digits()
     if path.suffix == ".npz":
         x0, y0, x1, y1 = read_prepared(path, Images._fields)
     elif path.name == "cifar-10-batches-bin":
-        *train, (x1, y1) = [_cifar_batch(path / file, _SIZES[name]) for file in _CIFAR]
+        size = 32 if full else _SIZES[name]
+        *train, (x1, y1) = [_cifar_batch(path / file, size) for file in _CIFAR]
         x0, y0 = (np.concatenate(part) for part in zip(*train, strict=True))
     else:
         names = [path.name.replace(_IDX[0], file) for file in _IDX]
         x0, y0, x1, y1 = (read_idx(path.with_name(n), 3 if "idx3" in n else 1) for n in names)
-        x0, x1 = (_shrunk(path, x[:, None], 28, _SIZES[name]) for x in (x0, x1))
+        size = 28 if full else _SIZES[name]
+        x0, x1 = (_shrunk(path, x[:, None], 28, size) for x in (x0, x1))
     return Images(*_checked(path, "train", x0, y0), *_checked(path, "test", x1, y1))
 
 

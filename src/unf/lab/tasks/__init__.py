@@ -3,6 +3,7 @@
 from ._addition import Addition
 from ._attention import GPTTask, ViTTask
 from ._images import CNNTask, MLPTask
+from ._implicit import ImplicitImage
 from ._recurrent import GRUTask, LSTMTask
 from ._task import ImageTask, TextTask
 from ._text import RNNTask, TransformerTask
@@ -16,6 +17,7 @@ __all__ = [
     "GPTTask",
     "GRUTask",
     "ImageTask",
+    "ImplicitImage",
     "LSTMTask",
     "MLPTask",
     "RNNTask",

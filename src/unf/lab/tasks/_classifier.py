@@ -171,15 +171,16 @@ class Classifier(ImageTask):
 
     @cached_property
     def _images(self) -> Images:
-        return _host_images(self.dataset, self.folder)
+        return host_images(self.dataset, self.folder)
 
 
 @lru_cache(maxsize=4)
-def _host_images(dataset: str, folder: str | None) -> Images:
-    return load_images(dataset, folder)
+def host_images(dataset: str, folder: str | None, full: bool = False) -> Images:
+    """A dataset's images; tasks on the same ones share them."""
+    return load_images(dataset, folder, full=full)
 
 
 @lru_cache(maxsize=4)
 def _device_data(dataset: str, folder: str | None) -> Data:
-    x, y, test_x, test_y = map(jnp.asarray, _host_images(dataset, folder))
+    x, y, test_x, test_y = map(jnp.asarray, host_images(dataset, folder))
     return Data(Labeled(x, y), Labeled(test_x, test_y))

@@ -6,10 +6,11 @@ zoo = zoos.build(zoos.TinyRNN(hidden=16), "out/zoo", models=256)
 
 from ._build import build
 from ._mixed import MixedRecipe, build_mixed
-from ._recipe import ClassifierZoo, Recipe, SmallCNNZoo, TinyRNN, TwoMoonsZoo
+from ._recipe import ClassifierZoo, ImplicitZoo, Recipe, SmallCNNZoo, TinyRNN, TwoMoonsZoo
 
 __all__ = [
     "ClassifierZoo",
+    "ImplicitZoo",
     "MixedRecipe",
     "Recipe",
     "SmallCNNZoo",

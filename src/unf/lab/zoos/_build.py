@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
@@ -59,6 +60,10 @@ def build(
     if models < 1 or seed < 0 or (chunk is not None and chunk < 1):
         raise ZooError(
             f"models is {models}, chunk {chunk} and seed {seed}; expected at least 1, 1 and 0"
+        )
+    if recipe.most_models is not None and models > recipe.most_models:
+        raise ZooError(
+            f"models is {models}; expected at most {recipe.most_models}, one for each image or copy"
         )
     recipe, chunk = _resolved(recipe, chunk, models, Path(path), resume)
     store = Store(path, models, chunk)
@@ -117,7 +122,9 @@ def _prepare(store: Store, recipe: Recipe, seed: int, resume: bool, repair: bool
 
 def describe(recipe: Recipe, *, models: int, seed: int, chunk: int) -> dict[str, Any]:
     """The attributes of a zoo, as they are stored."""
-    drawn = jax.eval_shape(lambda: dict(recipe.draw(key=jax.random.key(0))))
+    drawn = jax.eval_shape(
+        lambda: {**recipe.draw(key=jax.random.key(0)), **recipe.assigned(jnp.asarray(0))}
+    )
     attributes = {
         "format": FORMAT,
         "recipe": recipe.name,
@@ -162,10 +169,12 @@ def _train(store: Store, recipe: Recipe, todo: list[int], seed: int, show: bool)
         for index in todo:
             rows, size = store.rows(index), int(sizes[index])
             # The last chunk is filled up, so that nothing has to be compiled for it.
-            chosen = keys[np.resize(np.arange(rows.start, rows.stop), store.chunk)]
+            filled = np.resize(np.arange(rows.start, rows.stop), store.chunk)
+            chosen = keys[filled]
             trained, fits = train_in_parts(
-                recipe, chosen, size, data, at_once=at_once, on_model_steps=progress.advance
-            )
+                recipe, chosen, size, data,
+                at_once=at_once, rows=filled, on_model_steps=progress.advance,
+            )  # fmt: skip
             if fits < at_once:
                 say(f"{recipe.name}: no memory for {at_once} models at a time; training {fits}")
                 at_once = fits

@@ -37,6 +37,7 @@ class MixedRecipe:
     """
 
     name: ClassVar[str] = "mixed"
+    most_models: ClassVar[None] = None
 
     architectures: int = 40
     """How many architectures predictors are trained on."""

@@ -7,11 +7,12 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ...meta import Task
 from ...zoo import Zoo, ZooError
-from ..tasks import Addition
+from ..tasks import Addition, ImplicitImage
 from ..tasks._classifier import CHOSEN_ACTIVATIONS, Classifier
 from ..tasks._images import SmallCNN
 from ..tasks._moons import POOL, TwoMoons
@@ -29,6 +30,8 @@ class Recipe:
     """
 
     name: ClassVar[str]
+    recorded: ClassVar[tuple[str, ...]] = ()
+    """Settings that are stored, but that no network is trained with."""
 
     steps: int = 3000
     """Training steps of each network."""
@@ -66,6 +69,15 @@ class Recipe:
         others are fields of the task, which get the drawn values.
         """
         return {"learning_rate": log_uniform(self.min_learning_rate, self.max_learning_rate, key)}
+
+    def assigned(self, row: Int[Array, ""]) -> Choices:
+        """The settings that a network has by its number in the zoo, such as an image of its own."""
+        return {}
+
+    @property
+    def most_models(self) -> int | None:
+        """How many different networks there can be; None if there is no limit."""
+        return None
 
     def resolved(self, like: Mapping[str, Any] | None = None) -> "Recipe":
         """The recipe with its automatic options chosen for this machine, or as in a stored zoo."""
@@ -289,11 +301,76 @@ class ClassifierZoo(Recipe):
         }
 
 
+@dataclass(frozen=True)
+class ImplicitZoo(Recipe):
+    """A network for each image of a dataset, which maps coordinates to values (a SIREN).
+
+    `label` is the class of its image, which is to be read off the weights.
+    """
+
+    name: ClassVar[str] = "inr"
+    recorded: ClassVar[tuple[str, ...]] = ("label", "heldout")
+
+    steps: int = 1000
+    """Training steps of each network."""
+    batch_sizes: tuple[int, ...] = (1,)
+    """Images of a network."""
+    min_learning_rate: float = 5e-4
+    """Lower end of the learning rates, which are log-uniform."""
+    max_learning_rate: float = 5e-4
+    """Upper end of the learning rates."""
+    dataset: str = "mnist"
+    """One of mnist, fashion-mnist, cifar10 and digits."""
+    data_folder: str = ""
+    """Folder of the dataset's files; by default the one that UNF_DATA names."""
+    copies: int = 1
+    """Networks for each training image, from different initial weights; test images have one."""
+    hidden: int = 32
+    """Neurons of each of the two hidden layers."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.copies < 1 or self.batch_sizes != (1,):
+            raise ValueError(
+                f"copies is {self.copies} and batch_sizes {self.batch_sizes}; expected at least "
+                "1, and (1,)"
+            )
+        self.task  # checks the other options  # noqa: B018
+
+    @cached_property
+    def task(self) -> ImplicitImage:
+        """Learning an image."""
+        return ImplicitImage(self.dataset, self.data_folder or None, hidden=self.hidden)
+
+    @cached_property
+    def _order(self) -> Int[np.ndarray, " models"]:
+        """The image of each network, in an order in which a part of the zoo has images of all."""
+        train, images = self.task.num_train, len(self.task.labels)
+        each = [np.repeat(np.arange(train), self.copies), np.arange(train, images)]
+        return np.random.default_rng(0).permutation(np.concatenate(each))
+
+    @property
+    def most_models(self) -> int:
+        """One for each copy of a training image and for each test image."""
+        return len(self._order)
+
+    def assigned(self, row: Int[Array, ""]) -> Choices:
+        """The image, its class, and whether it is for testing."""
+        image = jnp.asarray(self._order)[row]
+        found = {
+            "image": image,
+            "label": jnp.asarray(self.task.labels)[image],
+            "heldout": image >= self.task.num_train,
+        }
+        return {name: value.astype(jnp.float32) for name, value in found.items()}
+
+
 FORM = ("dataset", "kind", "depth", "width", "residual", "norm")
 """What tells the architectures of a mixed zoo apart."""
 
 RECIPES: dict[str, type[Recipe]] = {
-    recipe.name: recipe for recipe in (TinyRNN, SmallCNNZoo, TwoMoonsZoo, ClassifierZoo)
+    recipe.name: recipe
+    for recipe in (TinyRNN, SmallCNNZoo, TwoMoonsZoo, ClassifierZoo, ImplicitZoo)
 }
 """Kinds of zoos by name."""
 

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import NamedSharding, PartitionSpec
-from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
 from ..._devices import local_mesh, memory_reason, out_of_memory
 from ...meta import Data, Task
@@ -47,6 +48,7 @@ def train_chunk(
     batch_size: int,
     data: Data | None = None,
     *,
+    rows: Int[np.ndarray, " models"] | None = None,
     on_steps: Callable[[int], None] = lambda steps: None,
 ) -> Trained:
     """Train and measure the networks of these keys, sharded across this process's devices.
@@ -56,12 +58,14 @@ def train_chunk(
         keys: one for each network, which determines it completely.
         batch_size: the batch size of all networks.
         data: the data of the recipe's task; by default they are loaded.
+        rows: their numbers in the zoo, by default from 0.
         on_steps: called with a number of steps when these are finished.
     """
     data = recipe.task.data() if data is None else data
     begin, advance, finish = _compiled(recipe, batch_size)
     sharding = NamedSharding(local_mesh(len(keys), "models"), PartitionSpec("models"))
-    runs = begin(jax.device_put(keys, sharding))
+    rows = np.arange(len(keys)) if rows is None else rows
+    runs = begin(*jax.device_put((keys, rows), sharding))
     at_once = max(1, recipe.steps // 20)
     waiting: list[tuple[Array, int]] = []
     for first in range(0, recipe.steps, at_once):
@@ -83,21 +87,24 @@ def train_in_parts(
     data: Data | None = None,
     *,
     at_once: int,
+    rows: Int[np.ndarray, " models"] | None = None,
     on_model_steps: Callable[[int], None] = lambda count: None,
 ) -> tuple[Trained, int]:
     """Train at most `at_once` networks at a time, and half as many whenever memory runs out.
 
     Returns the networks, and how many fit in memory at a time.
     """
+    rows = np.arange(len(keys)) if rows is None else rows
     while True:
-        parts = [keys[first : first + at_once] for first in range(0, len(keys), at_once)]
+        firsts = range(0, len(keys), at_once)
+        parts = [(keys[i : i + at_once], rows[i : i + at_once]) for i in firsts]
         try:
             trained = [
                 train_chunk(
-                    recipe, part, batch_size, data,
-                    on_steps=lambda steps, part=part: on_model_steps(len(part) * steps),
+                    recipe, some, batch_size, data, rows=their_rows,
+                    on_steps=lambda steps, some=some: on_model_steps(len(some) * steps),
                 )
-                for part in parts
+                for some, their_rows in parts
             ]  # fmt: skip
             if len(trained) == 1:  # measuring may run out of memory too, which shows here
                 return jax.block_until_ready(trained[0]), at_once
@@ -143,12 +150,13 @@ def _compiled(recipe: Recipe, batch_size: int) -> tuple[Callable, Callable, Call
     adam = optax.scale_by_adam()
 
     def task_of(choices: Choices) -> Task:
-        drawn = {name: value for name, value in choices.items() if name not in OPTIMIZER}
+        others = {*OPTIMIZER, *recipe.recorded}
+        drawn = {name: value for name, value in choices.items() if name not in others}
         return _with_settings(recipe.task, {"batch_size": batch_size, **drawn})
 
-    def begin(key: PRNGKeyArray) -> _Run:
+    def begin(key: PRNGKeyArray, row: Int[Array, ""]) -> _Run:
         draw_key, init_key, _, _ = jax.random.split(key, 4)
-        choices = recipe.draw(key=draw_key)
+        choices = {**recipe.draw(key=draw_key), **recipe.assigned(row)}
         params = task_of(choices).init(key=init_key)
         return _Run(params, adam.init(params), choices, key)
 

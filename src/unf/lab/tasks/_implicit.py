@@ -1,0 +1,139 @@
+"""Implicit neural representations: a network for each image, from coordinates to values."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from math import sqrt
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from ...meta import Data
+from ...spec import WeightSpace
+from ..data._images import Images
+from ._classifier import host_images
+from ._task import ImageTask, add, check_positive, make_space
+
+
+class Pixels(NamedTuple):
+    """Where the pixels of an image are, and their values; in data, of all images, with 8 bits."""
+
+    places: Float[Array, "pixels 2"]
+    values: Array
+
+
+@dataclass(frozen=True)
+class ImplicitImage(ImageTask):
+    """A SIREN (Sitzmann et al. 2020) that learns one image: coordinates in [−1, 1]² to values.
+
+    Two hidden layers are sin(ω(Wx + b)), and values, from 0 to 1, are Wx + b + ½. Training sees
+    all pixels in every step. Images have the size of the official files, if these are there. Those
+    for testing follow those for training.
+
+    Attributes:
+        hidden: neurons of each hidden layer.
+        frequency: ω.
+        image: the number of the image, which varies in a zoo.
+    """
+
+    hidden: int = 32
+    frequency: float = 30.0
+    image: float = 0.0
+
+    name: ClassVar[str] = "implicit"
+
+    def __post_init__(self):
+        check_positive(self, "hidden", "batch_size")
+
+    @cached_property
+    def _images(self) -> Images:
+        return host_images(self.dataset, self.folder, full=True)
+
+    @cached_property
+    def labels(self) -> np.ndarray:
+        """The class of every image."""
+        return np.concatenate([self._images.train_y, self._images.test_y])
+
+    @property
+    def num_train(self) -> int:
+        """How many of the images are for training."""
+        return len(self._images.train_y)
+
+    def init(self, *, key: PRNGKeyArray) -> PyTree:
+        """Uniform weights that keep the deviations of activations the same in every layer."""
+        sizes, params = (2, self.hidden, self.hidden, self.shape[-1]), {}
+        for i, each in enumerate(jax.random.split(key, 3)):
+            source, target = sizes[i : i + 2]
+            bound = 1 / source if i == 0 else sqrt(6 / source) / self.frequency
+            drawn = jax.random.uniform(each, (source + 1, target), jnp.float32, -1, 1)
+            params[f"layer{i}"] = {"kernel": bound * drawn[1:], "bias": drawn[0] / sqrt(source)}
+        return params
+
+    def values(
+        self, params: PyTree, places: Float[Array, "points 2"]
+    ) -> Float[Array, "points channels"]:
+        """The values at some places."""
+        x: Array = places
+        for i in range(3):
+            layer = params[f"layer{i}"]
+            x = add(x @ layer["kernel"], layer["bias"])
+            x = jnp.sin(self.frequency * x) if i < 2 else x
+        return x + 0.5
+
+    def draw(self, params: PyTree) -> Float[Array, "height width channels"]:
+        """The image that a network has learned."""
+        return self.values(params, self._places).reshape(self.shape)
+
+    @property
+    def _places(self) -> Float[Array, "pixels 2"]:
+        """The centers of pixels, row by row."""
+        height, width, _ = self.shape
+        y, x = ((jnp.arange(n, dtype=jnp.float32) + 0.5) * (2 / n) - 1 for n in (height, width))
+        return jnp.stack(jnp.meshgrid(y, x, indexing="ij"), axis=-1).reshape(-1, 2)
+
+    def data(self) -> Data:
+        """All images; held out are the same, pixel by pixel, so that each half has every second."""
+        images = np.concatenate([self._images.train_x, self._images.test_x])
+        flat = images.reshape(len(images), -1, images.shape[-1])
+        order = np.concatenate([np.arange(i, flat.shape[1], 2) for i in range(2)])
+        by_pixel = np.moveaxis(flat[:, order], 1, 0)
+        train = Pixels(self._places, jnp.asarray(flat))
+        return Data(train, Pixels(self._places[order], jnp.asarray(by_pixel)))
+
+    def batch(self, examples: Any, *, key: PRNGKeyArray) -> Any:
+        """All pixels of the image, as `Pixels`."""
+        return Pixels(examples.places, _scaled(examples.values[self._number]))
+
+    @property
+    def _number(self) -> Array:
+        return jnp.asarray(self.image).astype(jnp.int32)
+
+    def loss(self, params: PyTree, batch: Pixels) -> Float[Array, ""]:
+        """The mean squared error."""
+        return jnp.mean(jnp.square(self.values(params, batch.places) - batch.values))
+
+    def measure(
+        self, params: PyTree, examples: Pixels, *, key: PRNGKeyArray
+    ) -> dict[str, Float[Array, ""]]:
+        """The mean squared error as `loss`; `success` is the share of variance that it leaves."""
+        wanted = _scaled(examples.values[:, self._number])
+        error = self.loss(params, Pixels(examples.places, wanted))
+        share = error / jnp.maximum(jnp.var(wanted), 1e-6)
+        return {"success": jnp.clip(1 - share, 0, 1), "loss": error}
+
+    @cached_property
+    def space(self) -> WeightSpace:
+        """Coordinates and values are fixed."""
+        axes = ("[in]", "h0", "h1", "[out]")
+        spec = {
+            f"layer{i}": {"kernel": f"{source} {target}", "bias": target}
+            for i, (source, target) in enumerate(pairwise(axes))
+        }
+        return make_space(self, spec)
+
+
+def _scaled(values: Array) -> Array:
+    return values.astype(jnp.float32) / 255
