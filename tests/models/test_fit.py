@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import unf
-from unf.models import Fitted, Invariant, StatNN, fit
+from unf.models import Fitted, Invariant, Probe, StatNN, fit
 from unf.spec import SpecError
 from unf.testing import spaces
 
@@ -244,3 +244,34 @@ def test_more_mistakes():
     jax.tree.leaves(broken)[1][5] = np.nan
     with pytest.raises(SpecError, match="not finite, in 1 networks"):
         fit(make(), broken, SIGNAL, **OPTIONS)
+
+
+def answer(params, x):
+    hidden = jnp.tanh(x @ params["w0"] + params["b0"][None])
+    return hidden @ params["w1"] + params["b1"][None]
+
+
+def test_a_probe_reads_what_networks_answer():
+    weights, _ = networks(200, scale=1.0, offset=0.0)
+    wanted = jax.vmap(lambda p: answer(p, jnp.array([[0.5, -1.0]]))[0, 0])(weights)
+    model = Probe(answer, SPACE, (2,), 1, key=KEY, num_probes=8, mlp_width=16, mlp_layers=2)
+    options = OPTIONS | {"epochs": 30, "learning_rate": 1e-2}
+    result = fit(model, weights, np.asarray(wanted), **options)
+    assert result.model.shift is None and result.score["tau"] > 0.7
+    assert np.any(result.model.model.inputs != model.inputs), "inputs are learned"
+    x = unf.nn.stack_channels(jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), weights))
+    expected = model.head(answer(jax.tree.map(lambda leaf: leaf[0], weights), model.inputs)[:, 0])
+    np.testing.assert_allclose(model(x), expected, rtol=1e-5)
+    unf.testing.assert_invariant(model, SPACE, key=KEY, tolerance=1e-5)
+
+
+def test_mistakes_with_probes(tmp_path):
+    model = Probe(answer, SPACE, (2,), 1, key=KEY, num_probes=3, mlp_layers=1)
+    with pytest.raises(ValueError, match="a Probe reads weights as they are; leave out"):
+        fit(model, WEIGHTS, SIGNAL, standardize=True, **OPTIONS)
+    with pytest.raises(SpecError, match=r"wrong shape(.|\n)*3 outputs(.|\n)*got: shape \(\)"):
+        Probe(lambda params, x: x.sum(), SPACE, (2,), 1, key=KEY, num_probes=3)
+    with pytest.raises(SpecError, match=r"reads weights only(.|\n)*got: 2"):
+        model(unf.testing.random_features(SPACE, 2, key=KEY))
+    with pytest.raises(ValueError, match="cannot save this Probe"):
+        unf.save_model(tmp_path / "probe", model)

@@ -12,6 +12,7 @@ from ._invariant import (
     TiedStatNN,
 )
 from ._io import load_model, save_model
+from ._probe import Probe
 from ._reader import ResidualUNF, reader
 from ._unf import UNF, Tied
 
@@ -23,6 +24,7 @@ __all__ = [
     "InvariantDeepSet",
     "InvariantTied",
     "InvariantUNF",
+    "Probe",
     "ResidualUNF",
     "StatNN",
     "Tied",

@@ -84,7 +84,7 @@ def fit(
     batch_size: int = 32,
     learning_rate: float = 1e-3,
     optimizer: optax.GradientTransformation | None = None,
-    standardize: bool = True,
+    standardize: bool | None = None,
     patience: int | None = 10,
     keep: Literal["loss", "score"] = "loss",
     on_epoch: Callable[[int, Metrics], Any] | None = None,
@@ -132,7 +132,7 @@ def fit(
         learning_rate: the largest rate of Adam, which rises for one epoch and then decays as a
             cosine; gradients are clipped to norm 1.
         optimizer: another optimizer, in place of that one.
-        standardize: whether to standardize weights.
+        standardize: whether to standardize weights, by default yes, except for a `Probe`.
         patience: stop after this many epochs that were not better on the validation networks;
             None goes through all epochs.
         keep: whether the epoch is chosen by the validation "loss" or "score" (τ or accuracy).
@@ -156,6 +156,12 @@ def fit(
     steps = sum(part.num_networks // size for part, size in zip(train, sizes, strict=True))
     if optimizer is None:
         optimizer = default_optimizer(learning_rate, epochs * steps, warmup=steps, clip=1.0)
+    raw = getattr(models[0], "reads_raw", False)
+    if raw and standardize:
+        raise ValueError(
+            f"a {type(models[0]).__name__} reads weights as they are; leave out standardize=True"
+        )
+    standardize = not raw if standardize is None else standardize
     fitted = Fitted(None, **_constants(train, loss, standardize), loss=loss)
     if loss == "mse":
         train, valid = ([_in_units(part, fitted) for part in parts] for parts in (train, valid))

@@ -1,0 +1,117 @@
+"""Predicting from what a network does, not from how its weights are arranged."""
+
+from collections.abc import Callable
+from math import prod
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from .._html import repr_html
+from ..nn._spaces import replace_fields
+from ..spec import SpecError, WeightSpace
+from ._invariant import make_head
+from ._unf import ActivationLike
+
+
+class Probe(eqx.Module):
+    """An MLP on the outputs of a network for learned inputs: head(fn(params, inputs)).
+
+    The strongest simple baseline for functions that can be run: no symmetry of the network changes
+    its outputs. It needs weights as they are, so `unf.fit` does not standardize them.
+
+    >>> import jax, unf
+    >>> space = unf.testing.spaces.mlp(2, 4, 1)
+    >>> def fn(params, x):
+    ...     return jax.numpy.tanh(x @ params["w0"]) @ params["w1"]
+    >>> model = Probe(fn, space, (2,), 10, key=jax.random.key(0))
+    >>> model(unf.testing.random_features(space, 1, key=jax.random.key(1))).shape
+    (10,)
+
+    `save_model` cannot write it, because a file cannot hold `fn`; use
+    `equinox.tree_serialise_leaves`.
+
+    Attributes:
+        inputs: the inputs, which are learned.
+        head: maps all outputs to a vector.
+        fn: the network, a function of its weights and of a batch of inputs.
+        space: the weight space of the weights.
+    """
+
+    reads_raw: ClassVar[bool] = True
+    """Whether `fit` leaves weights as they are."""
+
+    inputs: Float[Array, "num_probes *input"]
+    head: eqx.nn.MLP
+    fn: Callable[[PyTree, Array], Array] = eqx.field(static=True)
+    space: WeightSpace = eqx.field(static=True)
+
+    def __init__(
+        self,
+        fn: Callable[[PyTree, Array], Array],
+        space: WeightSpace,
+        input_shape: tuple[int, ...],
+        out_size: int,
+        *,
+        key: PRNGKeyArray,
+        num_probes: int = 64,
+        scale: float = 1.0,
+        mlp_width: int = 512,
+        mlp_layers: int = 3,
+        activation: ActivationLike = "gelu",
+    ):
+        """Initialize a model.
+
+        Args:
+            fn: maps a network's weights and inputs of shape (num_probes, *input_shape) to outputs,
+                with an axis of `num_probes` first.
+            space: the weight space of the weights.
+            input_shape: the shape of one input.
+            out_size: length of the output vector.
+            key: draws the inputs and the MLP.
+            num_probes: how many inputs are learned.
+            scale: inputs start from N(0, scale²).
+            mlp_width: width of the MLP.
+            mlp_layers: the number of linear layers of the MLP.
+            activation: a function, or its name in `jax.nn`.
+
+        Raises:
+            SpecError: if the outputs have no axis of `num_probes`.
+        """
+        input_key, head_key = jax.random.split(key)
+        shape = (num_probes, *input_shape)
+        self.inputs = scale * jax.random.normal(input_key, shape, jnp.float32)
+        self.fn, self.space = fn, space
+        weights = [jax.ShapeDtypeStruct(leaf.shape, jnp.float32) for leaf in space.leaves]
+        found = jax.eval_shape(fn, space.unflatten(weights), self.inputs)
+        if found.shape[:1] != (num_probes,):
+            raise SpecError(
+                "fn returns outputs of the wrong shape",
+                expected=f"an array with {num_probes} outputs along its first axis",
+                got=f"shape {found.shape}",
+                remedy="map over inputs, e.g. with jax.vmap(fn, (None, 0))",
+            )
+        self.head = make_head(
+            prod(found.shape), out_size, mlp_width, mlp_layers, activation, head_key
+        )
+
+    def __call__(self, x: PyTree) -> Float[Array, " out_size"]:
+        """Apply to one network's weights, as features with one channel."""
+        leaves = self.space.flatten(x, channels=True)
+        if any(leaf.shape[-1] != 1 for leaf in leaves):
+            raise SpecError(
+                "a probe runs the network, so it reads weights only",
+                expected="features with one channel",
+                got=leaves[0].shape[-1],
+                remedy="unf.nn.stack_channels(params)",
+            )
+        params = self.space.unflatten([leaf[..., 0] for leaf in leaves])
+        return self.head(self.fn(params, self.inputs).reshape(-1))
+
+    def on(self, space: WeightSpace) -> "Probe":
+        """The model with the same inputs and MLP on another weight space that `fn` accepts."""
+        return replace_fields(self, space=space)
+
+    _repr_html_ = repr_html
