@@ -15,7 +15,7 @@ from ..nn._spaces import replace_fields
 from ..spec import WeightSpace
 from ..spec._space import check_differs_in_sizes, check_is_space
 from ._invariant import Invariant, make_head
-from ._unf import check_depth, record_call, record_spaces
+from ._unf import check_depth, permute_long, record_call, record_spaces
 
 Size = Literal["small", "base", "large"]
 SIZES: dict[str, dict[str, Any]] = {
@@ -124,16 +124,14 @@ class ResidualUNF(eqx.Module):
         self.made_by = record_call("ResidualUNF", locals())
         check_depth("num_blocks", num_blocks, dropout)
         self.space, self.dropout = space, dropout
-        inner = space if max_fixed is None else space.relax(above=max_fixed)
+        inner, self.positions = permute_long(space, max_fixed, hidden_channels)
         keys = jax.random.split(key, num_blocks + 3)
         self.features = FourierFeatures(
             inner, in_channels, num_frequencies,
             key=keys[0], scale=scale, learned=True, dtype=dtype,
         )  # fmt: skip
-        channels, self.positions = self.features.out_channels, None
-        if encoded := tuple(name for name in inner.sizes if name not in space.sizes):
-            self.positions = PositionalEncoding(inner, hidden_channels, axes=encoded, dtype=dtype)
-            channels += hidden_channels
+        channels = self.features.out_channels
+        channels += 0 if self.positions is None else hidden_channels
         self.first = UNFLinear(inner, channels, hidden_channels, key=keys[1], dtype=dtype)
         self.blocks = tuple(
             GatedBlock(inner, hidden_channels, key=each, dtype=dtype) for each in keys[3:]

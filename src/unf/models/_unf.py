@@ -52,6 +52,15 @@ def record_spaces(made_by: tuple, changed: Mapping[WeightSpace | None, WeightSpa
     return function, tuple((name, change(x)) for name, x in arguments)
 
 
+def permute_long(
+    space: WeightSpace, max_fixed: int | None, channels: int
+) -> tuple[WeightSpace, PositionalEncoding | None]:
+    """The space with long fixed axes permuted, and an encoding of their indices, if any."""
+    inner = space if max_fixed is None else space.relax(above=max_fixed)
+    encoded = tuple(name for name in inner.sizes if name not in space.sizes)
+    return inner, PositionalEncoding(inner, channels, axes=encoded) if encoded else None
+
+
 def _alternate(
     x: PyTree,
     layers: Sequence[Callable],
@@ -138,12 +147,9 @@ class UNF(eqx.Module):
         check_depth("num_layers", num_layers, dropout)
         self.space, self.out_space = space, space if out_space is None else out_space
         self.activation, self.dropout = resolve_activation(activation), dropout
-        inner = space if max_fixed is None else space.relax(above=max_fixed)
-        encoded = [name for name in inner.sizes if name not in space.sizes]
-        self.positions = None
-        if encoded:
-            self.positions = PositionalEncoding(inner, hidden_channels, axes=tuple(encoded))
-            in_channels += hidden_channels
+        inner, self.positions = permute_long(space, max_fixed, hidden_channels)
+        encoded = () if self.positions is None else self.positions.axes
+        in_channels += hidden_channels if encoded else 0
         widths = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
         spaces = [*[inner] * num_layers, inner if out_space is None else out_space]
         if out_space is not None and (shared := set(encoded) & set(out_space.fixed)):

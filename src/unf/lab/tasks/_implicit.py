@@ -118,7 +118,7 @@ class ImplicitImage(ImageTask):
     def measure(
         self, params: PyTree, examples: Pixels, *, key: PRNGKeyArray
     ) -> dict[str, Float[Array, ""]]:
-        """The mean squared error as `loss`; `success` is the share of variance that it leaves."""
+        """The mean squared error as `loss`; `success` is the share of variance explained."""
         wanted = _scaled(examples.values[:, self._number])
         error = self.loss(params, Pixels(examples.places, wanted))
         share = error / jnp.maximum(jnp.var(wanted), 1e-6)
