@@ -22,7 +22,7 @@ THEME = """<style>svg{color:#1f2328;background:#fff;border-radius:8px}
 """For SVGs that are shown as images: light or dark as the reader prefers."""
 CHROMIUM = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
             "--force-device-scale-factor=2", "--window-size=900,1000")  # fmt: skip
-FIGURE2 = ("mlp", "cnn", "cnn-baselines", "rnn", "rnn-baselines", "transformer", "transformer-adam")
+FIGURE2 = ("mlp", "cnn", "cnn-baselines", "rnn", "rnn-baselines", "transformer", "transformer-baselines")
 
 
 def space_of(**leaves: Any) -> unf.WeightSpace:
