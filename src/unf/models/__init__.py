@@ -13,11 +13,12 @@ from ._invariant import (
 )
 from ._io import load_model, save_model
 from ._probe import Probe
-from ._reader import ResidualUNF, reader
+from ._reader import Editor, ResidualUNF, average, editor, reader
 from ._unf import UNF, Tied
 
 __all__ = [
     "UNF",
+    "Editor",
     "Fit",
     "Fitted",
     "Invariant",
@@ -30,6 +31,8 @@ __all__ = [
     "Tied",
     "TiedDeepSet",
     "TiedStatNN",
+    "average",
+    "editor",
     "fit",
     "load_model",
     "reader",

@@ -27,12 +27,14 @@ from ..spec import WeightSpace
 from ._fitted import (
     Fitted,
     Loss,
+    LossFunction,
     Networks,
     Where,
     check_networks,
     check_targets,
     fan_in_roots,
     join_model,
+    losses_of,
     outputs_of,
     scores_of,
     split_models,
@@ -40,6 +42,8 @@ from ._fitted import (
 
 Keys = Key[Array, " models"]
 Metrics = Mapping[str, Any]
+Augment = Callable[[PyTree, PRNGKeyArray], PyTree]
+"""Changes one network's weights at random."""
 
 _STEPS_PER_CALL = 50
 _READ_AT_ONCE = 32
@@ -79,12 +83,13 @@ def fit(
     key: PRNGKeyArray | Keys,
     spaces: Sequence[WeightSpace] | None = None,
     validation: float | tuple[PyTree, Any] = 0.1,
-    loss: Loss = "mse",
+    loss: Loss | LossFunction = "mse",
     epochs: int = 50,
     batch_size: int = 32,
     learning_rate: float = 1e-3,
     optimizer: optax.GradientTransformation | None = None,
     standardize: bool | None = None,
+    augment: Augment | None = None,
     patience: int | None = 10,
     keep: Literal["loss", "score"] = "loss",
     on_epoch: Callable[[int, Metrics], Any] | None = None,
@@ -115,27 +120,45 @@ def fit(
     so that the constants also serve spaces that were not fitted. All programs are compiled first,
     several at a time.
 
+    A loss that is a function trains through whatever it computes. To edit networks, let it run the
+    network that the model has written:
+
+    >>> def fn(params, x):
+    ...     return jax.numpy.tanh(x @ params["w0"]) @ params["w1"]
+    >>> x = jax.numpy.ones((3, 2))
+    >>> def loss(edited, wanted):
+    ...     return jax.numpy.mean((unf.models.average(fn)(edited, x) - wanted) ** 2)
+    >>> editor = unf.models.editor(space, key=jax.random.key(3), size="small")
+    >>> wanted = 1 + jax.vmap(fn, (0, None))(weights, x)
+    >>> result = unf.fit(editor, weights, wanted, loss=loss, key=jax.random.key(4), epochs=1)
+    >>> result.model.predict(weights)["w0"].shape
+    (50, 2, 4, 1)
+
     Args:
-        model: maps features to a vector, e.g. an `InvariantUNF`; or a list of models that differ
-            only in their parameters.
+        model: maps features to a vector, e.g. an `InvariantUNF`, or with a loss that is a function
+            to anything; or a list of models that differ only in their parameters.
         weights: the networks' weights, as a pytree with leaves stacked along a leading axis; or
             features, if the leaves also have a trailing channel axis.
-        targets: a number or a vector for each network, or the number of its class.
+        targets: a number or a vector for each network, or the number of its class; with a loss
+            that is a function, any arrays with a leading axis of networks.
         key: shuffles the networks and draws dropout; for several models, one key for each if it
             is an array of keys.
         spaces: the weight space of each entry of `weights`, for a model that fits any.
         validation: networks to choose the epoch by: a fraction, or their weights and targets.
-        loss: squared errors; binary cross-entropy for targets from 0 to 1; or cross-entropy for
-            classes.
+        loss: squared errors; binary cross-entropy for targets from 0 to 1; cross-entropy for
+            classes; or a function of one network's output and target.
         epochs: the largest number of passes over the training networks.
         batch_size: networks in a batch.
         learning_rate: the largest rate of Adam, which rises for one epoch and then decays as a
             cosine; gradients are clipped to norm 1.
         optimizer: another optimizer, in place of that one.
         standardize: whether to standardize weights, by default yes, except for a `Probe`.
+        augment: changes the weights of each network of a batch at random, such as by a symmetry
+            that the model does not know: a function of one network's weights and a key.
         patience: stop after this many epochs that were not better on the validation networks;
             None goes through all epochs.
-        keep: whether the epoch is chosen by the validation "loss" or "score" (τ or accuracy).
+        keep: whether the epoch is chosen by the validation "loss" or "score" (τ or accuracy, which
+            a loss that is a function does not have).
         on_epoch: called after each epoch with its number, from 1, and its part of the history.
         checkpoints: a folder for the state after each epoch. If it holds some, training goes on
             from the last one, to the same result; those of another fit are refused.
@@ -167,7 +190,8 @@ def fit(
         train, valid = ([_in_units(part, fitted) for part in parts] for parts in (train, valid))
     if isinstance(checkpoints, str | os.PathLike):
         options = {"epochs": epochs, "batch_size": max(sizes), "learning_rate": learning_rate}
-        options |= {"loss": loss, "standardize": standardize, "keep": keep}
+        options |= {"loss": _name(loss), "standardize": standardize, "keep": keep}
+        options |= {} if augment is None else {"augment": _name(augment)}
         job = {"what": "checkpoint of a fit", **options, "data": _digest(models, keys, train)}
         checkpoints = Checkpoints(Path(checkpoints), job)
     show = is_first() and (sys.stderr.isatty() if progress is None else bool(progress))
@@ -176,7 +200,9 @@ def fit(
         enough_memory(ValueError, f"batches of {max(sizes)}", "choose a smaller batch_size="),
         Progress(label, epochs * steps, unit="steps", show=show) as bar,
     ):
-        together = _Together(models, fitted, keys, train, valid, sizes, optimizer, keep, bar)
+        together = _Together(
+            models, fitted, keys, train, valid, sizes, optimizer, augment, keep, bar
+        )
         best, history, chosen = together.train(epochs, patience, checkpoints, on_epoch)
     score = {name: rows[chosen, range(len(models))] for name, rows in history.items()}
     score = {name: values for name, values in score.items() if "loss" not in name}
@@ -220,7 +246,7 @@ class _Part(NamedTuple):
     @property
     def num_networks(self) -> int:
         """How many networks there are."""
-        return len(self.examples.targets)
+        return self.networks.num_networks
 
     @property
     def networks(self) -> Networks:
@@ -240,12 +266,13 @@ class _Together:
         valid: list[_Part],
         sizes: list[int],
         optimizer: optax.GradientTransformation,
+        augment: Augment | None,
         keep: str,
         progress: Progress,
     ):
-        self.keys, self.sizes, self.optimizer = keys, sizes, optimizer
+        self.keys, self.sizes, self.optimizer, self.augment = keys, sizes, optimizer, augment
         self.keep, self.progress = keep, progress
-        self.loss: Loss = fitted.loss
+        self.loss: Any = fitted.loss
         self.count = len(models)
         self.steps = [part.num_networks // size for part, size in zip(train, sizes, strict=True)]
         mesh = even_mesh(gcd(*sizes), "batch")
@@ -257,7 +284,8 @@ class _Together:
         states = jax.block_until_ready(jax.jit(jax.vmap(optimizer.init))(params))
         self.start = _State(params, states, params)
         self.parts = [x._replace(examples=put(x.examples, self.replicated)) for x in train]
-        self.targets = np.concatenate([part.examples.targets for part in valid])
+        targets = [part.examples.targets for part in valid]
+        self.targets = jax.tree.map(lambda *x: np.concatenate(x), *targets)
         self.valid = [Networks(jax.device_put(x.examples.features), x.space) for x in valid]
         self.dropout = "key" in inspect.signature(type(models[0]).__call__).parameters
 
@@ -312,10 +340,8 @@ class _Together:
             partial(self._advance, state.models, state.states, i, self._order(0, i), (0, 0), 0)
             for i in range(len(self.parts))
         ]
-        reading = [
-            partial(outputs_of, to_host(state.models), self.static, [networks], _READ_AT_ONCE)
-            for networks in self.valid
-        ]
+        models = to_host(state.models)
+        reading = [partial(self._read, models, [networks]) for networks in self.valid]
         self.progress.advance(0, f"compiling {len(training) + len(reading)} programs")
         in_threads(lambda run: run(), [*training, *reading])
 
@@ -349,17 +375,29 @@ class _Together:
     ) -> tuple[Any, Any, Array]:
         """Train on some batches of one space."""
         part, keys = self.parts[index], None
-        if self.dropout:
+        if self.dropout or self.augment is not None:
             number = epoch if len(self.parts) == 1 else epoch * len(self.parts) + index
             keys = jax.vmap(lambda key: jax.random.fold_in(key, number))(self.keys)
         return _advance(
             models, self.static, states, self.optimizer.update, part.examples, order,
-            jnp.array(span), keys, part.networks.where,
+            jnp.array(span), keys, self.dropout, self.augment, part.networks.where,
         )  # fmt: skip
 
+    def _read(self, models: Any, groups: list[Networks]) -> list[np.ndarray]:
+        """The outputs for some networks; with a loss that is a function, what they cost."""
+        if not callable(self.loss):
+            return outputs_of(models, self.static, groups, _READ_AT_ONCE)
+        ends = np.cumsum([0, *(group.num_networks for group in groups)])
+        parts = [
+            jax.tree.map(lambda x, i=i: x[i], self.targets) for i in map(slice, ends, ends[1:])
+        ]
+        pairs = zip(groups, parts, strict=True)
+        return [losses_of(models, self.static, *pair, _READ_AT_ONCE) for pair in pairs]
+
     def _validate(self, models: Any) -> dict[str, np.ndarray]:
-        found = outputs_of(to_host(models), self.static, self.valid, _READ_AT_ONCE)
-        outputs = np.concatenate(found, axis=1)
+        outputs = np.concatenate(self._read(to_host(models), self.valid), axis=1)
+        if callable(self.loss):
+            return {"valid_loss": outputs.mean(axis=1)}
         losses = [float(_loss(self.loss, jnp.asarray(y), self.targets)) for y in outputs]
         scores = [scores_of(y, self.targets, self.loss) for y in outputs]
         return {
@@ -383,11 +421,16 @@ class _Together:
         return best, len(values) - 1 - int(best.max())
 
 
-def _check_options(models: list, loss: str, keep: str, epochs: int, batch_size: int) -> None:
+def _check_options(models: list, loss: Any, keep: str, epochs: int, batch_size: int) -> None:
     if not models:
         raise ValueError("no models to fit; pass at least one")
-    if loss not in get_args(Loss):
-        raise ValueError(f"loss is {loss!r}; expected one of {list(get_args(Loss))}")
+    if not callable(loss) and loss not in get_args(Loss):
+        raise ValueError(
+            f"loss is {loss!r}; expected one of {list(get_args(Loss))}, or a function of one "
+            "network's output and target"
+        )
+    if callable(loss) and keep == "score":
+        raise ValueError("keep is 'score', which a loss that is a function does not have")
     if keep not in ("loss", "score"):
         raise ValueError(f"keep is {keep!r}; expected 'loss' or 'score'")
     if epochs < 1 or batch_size < 1:
@@ -419,6 +462,11 @@ def _keys(key: Any, models: int) -> Keys:
     return key
 
 
+def _name(option: Any) -> str:
+    """An option that may be a function, as text."""
+    return getattr(option, "__qualname__", type(option).__name__) if callable(option) else option
+
+
 def _seed(key: PRNGKeyArray) -> int:
     """A key's words as one number."""
     return int.from_bytes(np.asarray(jax.random.key_data(key)).astype(">u4").tobytes())
@@ -437,13 +485,13 @@ def _examples(
     targets: Any,
     spaces: Sequence[WeightSpace] | None,
     validation: Any,
-    loss: Loss,
+    loss: Loss | LossFunction,
     key: PRNGKeyArray,
 ) -> tuple[list[_Part], list[_Part]]:
     """The examples to train on and to validate with, for each weight space that has some."""
     own = getattr(model, "space", None)
     groups = check_networks(own, weights, spaces)
-    out_size = _out_size(model, groups[0])
+    out_size = 0 if callable(loss) else _out_size(model, groups[0])
 
     def parts(groups: list[Networks], targets: Any) -> list[_Part]:
         given = [targets] if spaces is None else list(targets)
@@ -484,12 +532,12 @@ def _out_size(model: Any, networks: Networks) -> int:
     if not isinstance(out, jax.ShapeDtypeStruct) or len(out.shape) != 1:
         raise ValueError(
             f"the model returns {jax.tree.structure(out)} rather than a vector; fit models such "
-            "as unf.models.InvariantUNF"
+            "as unf.models.InvariantUNF, or pass a function as loss="
         )
     return out.shape[0]
 
 
-def _constants(train: list[_Part], loss: Loss, standardize: bool) -> dict[str, Any]:
+def _constants(train: list[_Part], loss: Any, standardize: bool) -> dict[str, Any]:
     """Mean and deviation of weights, by leaf or by group, and of targets, over the training set."""
     found: dict[str, Any] = {}
     if standardize and train[0].space is None:
@@ -559,21 +607,31 @@ def _advance(
     order: Int[Array, "steps models batch"],
     span: Int[Array, "2"],
     keys: Keys | None,
+    dropout: bool,
+    augment: Augment | None,
     where: Where,
 ) -> tuple[Any, Any, Float[Array, " models"]]:
     """Train on the batches from one step to another; the loss is summed over them."""
 
     def loss(model: Any, batch: _Examples, key: PRNGKeyArray | None) -> Array:
-        apply = join_model(model, static, where[0]).standardized
-        if key is None:
+        joined = join_model(model, static, where[0])
+        apply = joined if callable(static.loss) else joined.standardized
+        if key is None or not dropout:
             outputs = jax.vmap(apply)(batch.features)
         else:
             split = jax.random.split(key, order.shape[2])
             outputs = jax.vmap(lambda x, k: apply(x, key=k))(batch.features, split)
+        if callable(static.loss):
+            return jnp.mean(jax.vmap(static.loss)(outputs, batch.targets))
         return _loss(static.loss, outputs, batch.targets)
 
     def step(model: Any, state: Any, rows: Array, key: PRNGKeyArray | None) -> tuple:
         batch = jax.tree.map(lambda x: x[rows], examples)
+        if augment is not None:
+            assert key is not None
+            key, other = jax.random.split(key)
+            split = jax.random.split(other, len(rows))
+            batch = batch._replace(features=jax.vmap(_augmented(augment))(batch.features, split))
         value, gradient = jax.value_and_grad(loss)(model, batch, key)
         updates, state = update(gradient, state, model)
         return optax.apply_updates(model, updates), state, value
@@ -588,7 +646,19 @@ def _advance(
     return jax.lax.fori_loop(span[0], span[1], body, (models, states, total))
 
 
-def _loss(kind: Loss, outputs: Any, targets: Any) -> Array:
+def _augmented(augment: Augment) -> Augment:
+    """An augmentation of weights as one of features with one channel."""
+
+    def change(x: PyTree, key: PRNGKeyArray) -> PyTree:
+        if any(leaf.shape[-1] != 1 for leaf in jax.tree.leaves(x)):
+            return augment(x, key)
+        changed = augment(jax.tree.map(lambda leaf: leaf[..., 0], x), key)
+        return jax.tree.map(lambda leaf: leaf[..., None], changed)
+
+    return change
+
+
+def _loss(kind: Any, outputs: Any, targets: Any) -> Array:
     """The mean loss of some networks."""
     if kind == "mse":
         return jnp.mean((outputs - targets) ** 2)

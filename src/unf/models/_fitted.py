@@ -1,6 +1,6 @@
 """Models with the constants of their training data, and reading many networks at once."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod, sqrt
 from typing import Any, Literal, NamedTuple
@@ -17,6 +17,8 @@ from ..spec import SpecError, WeightSpace
 from ._scores import accuracy, kendall_tau, r_squared
 
 Loss = Literal["mse", "bce", "cross-entropy"]
+LossFunction = Callable[[PyTree, Any], Array]
+"""What one network's output costs, given its target."""
 Where = tuple[WeightSpace | None, Any]
 """A weight space and its roles, which no comparison of spaces includes."""
 
@@ -43,7 +45,8 @@ class Fitted(eqx.Module):
 
     `fit` returns it, `save_model` writes it. It is called like the model inside, on one network's
     features, and returns predictions in the units of the targets, or logits if it was fitted with
-    a cross-entropy. `predict` and `score` take many networks.
+    a cross-entropy. `predict` and `score` take many networks. If the model returns weights, as an
+    `editor` does, they are in the units of the weights.
 
     A model for any network that was fitted on several weight spaces has no space of its own.
     `on` gives it one, and `predict` and `score` take several. Its constants belong to the groups
@@ -55,7 +58,8 @@ class Fitted(eqx.Module):
         scale: what the channels of each leaf or group are divided by, or None.
         out_shift: the mean of the targets, or None.
         out_scale: their standard deviation, or None.
-        loss: what the model was fitted with.
+        loss: what the model was fitted with; None if that was a function, and the model was loaded
+            from a file.
     """
 
     model: Any
@@ -63,22 +67,28 @@ class Fitted(eqx.Module):
     scale: tuple[Array, ...] | None = None
     out_shift: Array | None = None
     out_scale: Array | None = None
-    loss: Loss = eqx.field(static=True, default="mse")
+    loss: Loss | LossFunction | None = eqx.field(static=True, default="mse")
 
     @property
     def space(self) -> WeightSpace | None:
         """The weight space of the input; None for a model that fits any, before `on`."""
         return getattr(self.model, "space", None)
 
-    def __call__(self, x: PyTree, **options: Any) -> Float[Array, " out_size"]:
+    def __call__(self, x: PyTree, **options: Any) -> Any:
         """Apply to one network's features, with the model's own options."""
         y = self.standardized(x, **options)
+        if not eqx.is_array(y) and self.shift is not None and self.scale is not None:
+            leaves, treedef = jax.tree.flatten(y)
+            constants = zip(leaves, self.shift, self.scale, strict=True)
+            return treedef.unflatten([_affine(leaf, m, s) for leaf, m, s in constants])
         if self.out_scale is None or self.out_shift is None:
             return y
         return y * self.out_scale + self.out_shift
 
-    def standardized(self, x: PyTree, **options: Any) -> Float[Array, " out_size"]:
-        """The output before it gets the units of the targets."""
+    def standardized(self, x: PyTree, **options: Any) -> Any:
+        """The output before it gets the units of the targets or weights."""
+        if getattr(self.model, "probe", None) is not None:
+            options["raw"] = x
         if self.shift is not None and self.scale is not None:
             leaves, treedef = jax.tree.flatten(x)
             constants = zip(leaves, self.shift, self.scale, strict=True)
@@ -104,7 +114,7 @@ class Fitted(eqx.Module):
         spaces: Sequence[WeightSpace] | None = None,
         batch_size: int = 32,
     ) -> Any:
-        """Predictions for many networks: values, probabilities, or a row of them for each class.
+        """Predictions for many networks: values, probabilities of classes, or weights.
 
         Args:
             weights: weights or features, with leaves stacked along a leading axis; with `spaces`,
@@ -113,10 +123,14 @@ class Fitted(eqx.Module):
             batch_size: how many networks are read at once.
 
         Returns:
-            An array with an entry or a row for each network; with `spaces`, a list of arrays.
+            An array with an entry or a row for each network, or a pytree of features with such
+            leaves; with `spaces`, a list of them.
         """
         groups = check_networks(self.space, weights, spaces)
-        found = [each[0] for each in predict_together([self], groups, batch_size)]
+        if callable(self.loss) or self.loss is None:
+            found = [_outputs_in_units(self, each, batch_size) for each in groups]
+        else:
+            found = [each[0] for each in predict_together([self], groups, batch_size)]
         return found[0] if spaces is None else found
 
     def score(
@@ -131,9 +145,25 @@ class Fitted(eqx.Module):
 
         Returns:
             Kendall's τ as "tau" and R² as "r2", for vectors the mean over their entries; the
-            "accuracy" if the targets are classes, or 0 and 1 with the loss "bce".
+            "accuracy" if the targets are classes, or 0 and 1 with the loss "bce"; the mean "loss"
+            if that is a function.
+
+        Raises:
+            ValueError: if targets do not fit, or the loss was a function that is not known.
         """
         groups = check_networks(self.space, weights, spaces)
+        if self.loss is None:
+            raise ValueError(
+                "the model was fitted with a loss that its file cannot hold; compute it from "
+                "predict(weights)"
+            )
+        if callable(self.loss):
+            given = [targets] if spaces is None else list(targets)
+            losses = [
+                losses_of(*split_models([self.model], self), group, y, batch_size)[0]
+                for group, y in zip(groups, given, strict=True)
+            ]
+            return {"loss": float(np.concatenate(losses).mean())}
         outputs = [each[0] for each in _read([self], groups, batch_size)]
         given = [targets] if spaces is None else list(targets)
         true = [
@@ -147,7 +177,7 @@ def predict_together(
     models: Sequence[Fitted], groups: Sequence[Networks], batch_size: int = 32
 ) -> list[np.ndarray]:
     """What each of several models that were fitted together predicts for networks of each space."""
-    loss = models[0].loss
+    loss: Any = models[0].loss
     return [
         np.stack([_link(outputs, loss) for outputs in each])
         for each in _read(models, groups, batch_size)
@@ -230,8 +260,18 @@ def check_features(space: WeightSpace | None, weights: PyTree) -> tuple[PyTree, 
     return (weights if channels else jax.tree.map(lambda x: x[..., None], weights)), count
 
 
-def check_targets(targets: Any, loss: Loss, count: int, out_size: int) -> np.ndarray:
-    """Targets as the loss needs them: [networks, out_size], or [networks] classes."""
+def check_targets(targets: Any, loss: Any, count: int, out_size: int) -> Any:
+    """Targets as the loss needs them: [networks, out_size], or [networks] classes.
+
+    A loss that is a function takes any arrays with a leading axis of networks.
+    """
+    if callable(loss):
+        given = jax.tree.map(np.asarray, targets)
+        if wrong := [x.shape for x in jax.tree.leaves(given) if x.shape[:1] != (count,)]:
+            raise ValueError(
+                f"targets have shape {wrong[0]}; expected a leading axis of {count} networks"
+            )
+        return given
     given = np.asarray(targets)
     if loss == "cross-entropy":
         if given.shape != (count,) or not np.issubdtype(given.dtype, np.integer):
@@ -284,6 +324,44 @@ def _outputs(
     return np.concatenate([np.asarray(part, np.float64) for part in parts], axis=1)[:, :size]
 
 
+def losses_of(
+    models: Any, static: Fitted, networks: Networks, targets: PyTree, batch_size: int
+) -> Float[np.ndarray, "models n"]:
+    """What the outputs of several models cost, by a loss that is a function."""
+    size, parts = networks.num_networks, []
+    targets = check_targets(targets, static.loss, size, 0)
+    for first in range(0, size, batch_size):
+        rows = np.minimum(np.arange(first, first + batch_size), size - 1)  # one size, one program
+        some = jax.tree.map(lambda x, i=rows: x[i], (networks.features, targets))
+        parts.append(_costs(models, static, *some, networks.where))
+    return np.concatenate([np.asarray(part, np.float64) for part in parts], axis=1)[:, :size]
+
+
+@eqx.filter_jit
+def _costs(models: Any, static: Fitted, features: PyTree, targets: Any, where: Where) -> Array:
+    def apply(model: Any) -> Array:
+        joined, cost = join_model(model, static, where[0]), static.loss
+        assert callable(cost)
+        return jax.vmap(lambda x, y: cost(joined(x), y))(features, targets)
+
+    return jax.vmap(apply)(models)
+
+
+def _outputs_in_units(fitted: Fitted, networks: Networks, batch_size: int) -> PyTree:
+    """One model's outputs for many networks, whatever they are."""
+    size, parts = networks.num_networks, []
+    for first in range(0, size, batch_size):
+        rows = np.minimum(np.arange(first, first + batch_size), size - 1)
+        some = jax.tree.map(lambda x, i=rows: x[i], networks.features)
+        parts.append(jax.tree.map(np.asarray, _call_one(fitted, some, networks.where)))
+    return jax.tree.map(lambda *x: np.concatenate(x)[:size], *parts)
+
+
+@eqx.filter_jit
+def _call_one(fitted: Fitted, features: PyTree, where: Where) -> PyTree:
+    return jax.vmap(fitted if where[0] is None else fitted.on(where[0]))(features)
+
+
 @eqx.filter_jit
 def _call(models: Any, static: Fitted, features: PyTree, where: Where) -> Array:
     def apply(model: Any) -> Array:
@@ -292,7 +370,7 @@ def _call(models: Any, static: Fitted, features: PyTree, where: Where) -> Array:
     return jax.vmap(apply)(models)
 
 
-def _link(outputs: np.ndarray, loss: Loss) -> np.ndarray:
+def _link(outputs: np.ndarray, loss: Any) -> np.ndarray:
     """Predictions from outputs."""
     with np.errstate(invalid="ignore"):  # NaN, if a model has diverged
         if loss == "cross-entropy":
@@ -301,7 +379,7 @@ def _link(outputs: np.ndarray, loss: Loss) -> np.ndarray:
     return values[:, 0] if values.shape[1] == 1 else values
 
 
-def scores_of(outputs: np.ndarray, true: np.ndarray, loss: Loss) -> dict[str, float]:
+def scores_of(outputs: np.ndarray, true: np.ndarray, loss: Any) -> dict[str, float]:
     """The scores of some networks' outputs, as `Fitted.score` names them."""
     if loss == "cross-entropy":
         return {"accuracy": accuracy(outputs, true)}

@@ -14,6 +14,7 @@ from ..basis._cost import MAX_FIXED
 from ..nn import AttentionPool, DeepSetLinear, InvariantPool, RolePool
 from ..nn._spaces import replace_fields
 from ..spec import SpecError, WeightSpace
+from ._probe import Probe, make_head
 from ._unf import UNF, ActivationLike, Tied, record_call, record_spaces, resolve_activation
 
 SEVEN_STATISTICS = ("mean", "var", "min", "q25", "median", "q75", "max")
@@ -44,6 +45,7 @@ class Invariant(eqx.Module):
         activation: a function of every entry between backbone and pooling, or None.
         raw_pool: pools the input itself into more features for the head, or None.
         made_by: the function that made the model and its arguments, which `save_model` needs.
+        probe: reads what the network answers, for more features for the head, or None.
     """
 
     backbone: Any
@@ -52,6 +54,7 @@ class Invariant(eqx.Module):
     activation: Callable[[Array], Array] | None = eqx.field(static=True, default=None)
     raw_pool: InvariantPool | RolePool | None = None
     made_by: tuple | None = eqx.field(static=True, default=None, repr=False)
+    probe: Probe | None = None
 
     @property
     def space(self) -> WeightSpace | None:
@@ -63,6 +66,7 @@ class Invariant(eqx.Module):
         x: PyTree,
         space: WeightSpace | None = None,
         *,
+        raw: PyTree | None = None,
         key: PRNGKeyArray | None = None,
         mesh: Mesh | None = None,
         axis: str | None = None,
@@ -72,12 +76,13 @@ class Invariant(eqx.Module):
         Args:
             x: features with a trailing channel axis.
             space: their weight space, for a model that fits any; not needed after `on`.
+            raw: the weights as they are, for a probe, if `x` has been standardized.
             key: turns dropout on in a `UNF`.
             mesh: devices to shard features across, as in `UNFLinear`.
             axis: the mesh axis to shard leaves along; by default all of its axes together.
         """
         if space is not None:
-            return self.on(space)(x, key=key, mesh=mesh, axis=axis)
+            return self.on(space)(x, raw=raw, key=key, mesh=mesh, axis=axis)
         options = {"key": key, "mesh": mesh, "axis": axis}
         options = {name: value for name, value in options.items() if value is not None}
         hidden = x if self.backbone is None else self.backbone(x, **options)
@@ -86,6 +91,8 @@ class Invariant(eqx.Module):
         features = self.pool(hidden)
         if self.raw_pool is not None:
             features = jnp.concatenate([features, self.raw_pool(x)])
+        if self.probe is not None:
+            features = jnp.concatenate([features, self.probe(x if raw is None else raw)])
         if self.backbone is None:
             _check_channels(self.head, self.pool, features)
         return self.head(features)
@@ -107,6 +114,7 @@ class Invariant(eqx.Module):
             backbone=backbone,
             pool=self.pool.on(pooled),
             raw_pool=self.raw_pool and self.raw_pool.on(space),
+            probe=self.probe and self.probe.on(space),
             made_by=self.made_by and record_spaces(self.made_by, {self.space: space}),
         )
 
@@ -358,24 +366,6 @@ def TiedStatNN(
     features = pool.out_size(in_channels)
     head = make_head(features, out_size, mlp_width, mlp_layers, activation, key)
     return Invariant(None, pool, head, made_by=made_by)
-
-
-_make_mlp = eqx.filter_jit(eqx.nn.MLP)
-
-
-def make_head(
-    features: int,
-    out_size: int,
-    width: int,
-    layers: int,
-    activation: ActivationLike,
-    key: PRNGKeyArray,
-) -> eqx.nn.MLP:
-    """An MLP on pooled features."""
-    if layers < 1:
-        raise ValueError(f"mlp_layers is {layers}; expected at least 1")
-    function = resolve_activation(activation)
-    return _make_mlp(features, out_size, width, depth=layers - 1, activation=function, key=key)
 
 
 def _check_channels(

@@ -7,6 +7,7 @@ given.
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, get_args
 
 import equinox as eqx
@@ -28,7 +29,7 @@ from ._invariant import (
     TiedDeepSet,
     TiedStatNN,
 )
-from ._reader import ResidualUNF, reader
+from ._reader import Editor, ResidualUNF, editor, reader
 from ._unf import UNF, Tied
 
 _CONSTANTS = ("shift", "scale", "out_shift", "out_scale")
@@ -45,6 +46,7 @@ _MAKERS: dict[str, Callable[..., Any]] = {
         TiedStatNN,
         ResidualUNF,
         reader,
+        editor,
     )
 }
 
@@ -66,9 +68,15 @@ def save_model(path: str | os.PathLike, model: eqx.Module) -> None:
             f"cannot save the activation {config['activation']!r}; expected a function of jax.nn, "
             "e.g. activation='relu'"
         )
+    if config.get("fn") is not None:
+        raise ValueError(
+            "cannot save a model with probes, because a file cannot hold `fn`; use "
+            "equinox.tree_serialise_leaves"
+        )
     description = {"what": "model", "format": FORMAT, "kind": kind, "config": config, **spaces}
     if isinstance(model, Fitted):
         standardized = [name for name in _CONSTANTS if getattr(model, name) is not None]
+        model = replace(model, loss=None) if callable(model.loss) else model
         description["fitted"] = {"loss": model.loss, "constants": standardized}
     tables = [x for x in jax.tree.leaves(model, is_leaf=_is_tied) if _is_tied(x)]
     if tables:
@@ -86,7 +94,7 @@ def save_model(path: str | os.PathLike, model: eqx.Module) -> None:
 
 def load_model(
     path: str | os.PathLike, *, space: WeightSpace | None = None
-) -> UNF | ResidualUNF | Tied | Invariant | Fitted:
+) -> UNF | ResidualUNF | Editor | Tied | Invariant | Fitted:
     """Read a model that `save_model` wrote.
 
     Args:
@@ -147,9 +155,10 @@ def _is_tied(x: Any) -> bool:
 def _build_fitted(model: Any, description: dict[str, Any]) -> Fitted:
     """A model with constants for the channels of each leaf or group and for each output."""
     loss, names = description["fitted"]["loss"], description["fitted"]["constants"]
-    if loss not in get_args(Loss):
+    if loss is not None and loss not in get_args(Loss):
         raise ValueError(f"unknown loss {loss!r}")
-    channels, outputs = (description["config"][name] for name in ("in_channels", "out_size"))
+    config = description["config"]
+    channels, outputs = config.get("in_channels", 1), config.get("out_size", 1)
     shapes: dict[str, Any] = {"out_shift": jnp.zeros(outputs), "out_scale": jnp.zeros(outputs)}
     of = GROUPS if model.space is None else model.space.leaves
     leaves = tuple(jnp.zeros(channels) for _ in of)

@@ -12,15 +12,15 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from .._html import repr_html
 from ..nn._spaces import replace_fields
 from ..spec import SpecError, WeightSpace
-from ._invariant import make_head
-from ._unf import ActivationLike
+from ._unf import ActivationLike, resolve_activation
 
 
 class Probe(eqx.Module):
     """An MLP on the outputs of a network for learned inputs: head(fn(params, inputs)).
 
     The strongest simple baseline for functions that can be run: no symmetry of the network changes
-    its outputs. It needs weights as they are, so `unf.fit` does not standardize them.
+    its outputs. It needs weights as they are, so `unf.fit` does not standardize them. A `reader`
+    has one inside if it gets `fn=`.
 
     >>> import jax, unf
     >>> space = unf.testing.spaces.mlp(2, 4, 1)
@@ -115,3 +115,21 @@ class Probe(eqx.Module):
         return replace_fields(self, space=space)
 
     _repr_html_ = repr_html
+
+
+_make_mlp = eqx.filter_jit(eqx.nn.MLP)
+
+
+def make_head(
+    features: int,
+    out_size: int,
+    width: int,
+    layers: int,
+    activation: ActivationLike,
+    key: PRNGKeyArray,
+) -> eqx.nn.MLP:
+    """The MLP at the end of a model."""
+    if layers < 1:
+        raise ValueError(f"mlp_layers is {layers}; expected at least 1")
+    function = resolve_activation(activation)
+    return _make_mlp(features, out_size, width, depth=layers - 1, activation=function, key=key)

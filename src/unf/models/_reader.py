@@ -1,5 +1,6 @@
 """Deep residual models that read and edit weights, beyond the paper's."""
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import equinox as eqx
@@ -14,7 +15,8 @@ from ..nn import AttentionPool, FourierFeatures, Pointwise, PositionalEncoding, 
 from ..nn._spaces import replace_fields
 from ..spec import WeightSpace
 from ..spec._space import check_differs_in_sizes, check_is_space
-from ._invariant import Invariant, make_head
+from ._invariant import Invariant
+from ._probe import Probe, make_head
 from ._unf import check_depth, permute_long, record_call, record_spaces
 
 Size = Literal["small", "base", "large"]
@@ -27,6 +29,8 @@ SIZES: dict[str, dict[str, Any]] = {
 SCALE = 1.5
 """Deviation of the frequencies, in cycles per deviation of a weight."""
 _MLP_WIDTH, _MLP_LAYERS, _HEADS, _DROPOUT = 512, 3, 4, 0.1
+_GAIN = 0.01
+"""How far an editor moves weights at the start, in their deviations."""
 
 
 class GatedBlock(eqx.Module):
@@ -199,13 +203,17 @@ def reader(
     *,
     key: PRNGKeyArray,
     size: Size = "base",
+    fn: Callable[[PyTree, Array], Array] | None = None,
+    input_shape: tuple[int, ...] = (),
+    num_probes: int = 64,
     in_channels: int = 1,
     dropout: float = _DROPOUT,
     max_fixed: int | None = MAX_FIXED,
 ) -> Invariant:
     """A deep invariant model: a `ResidualUNF`, attention pooling, and an MLP.
 
-    It expects inputs of a known scale: `unf.fit` standardizes weights.
+    It expects inputs of a known scale: `unf.fit` standardizes weights. With `fn` it also sees what
+    the network answers to inputs that are learned, as a `Probe` does.
 
     >>> import jax, unf
     >>> space = unf.testing.spaces.mlp(2, 4, 1)
@@ -218,19 +226,128 @@ def reader(
         out_size: length of the output vector.
         key: draws the coefficients.
         size: "small" (32 channels, 4 blocks), "base" (96, 5), or "large" (192, 6).
+        fn: the network, a function of its weights and of inputs of shape
+            (num_probes, *input_shape); such a model cannot be saved with `save_model`.
+        input_shape: the shape of one input.
+        num_probes: how many inputs are learned.
         in_channels: channels of the input.
         dropout: rate of dropout in each block, if the model is called with a key.
         max_fixed: longer fixed axes are permuted and told apart by their positions, see `UNF`.
     """
     made_by = record_call("reader", locals())
-    if size not in SIZES:
-        raise ValueError(f"size is {size!r}; expected one of {list(SIZES)}")
-    keys, channels = jax.random.split(key, 3), SIZES[size]["hidden_channels"]
+    keys, options = jax.random.split(key, 4), _options(size)
+    channels = options["hidden_channels"]
     backbone = ResidualUNF(
         space, in_channels, channels,
-        key=keys[0], dropout=dropout, max_fixed=max_fixed, **SIZES[size],
+        key=keys[0], dropout=dropout, max_fixed=max_fixed, **options,
     )  # fmt: skip
     pool = AttentionPool(backbone.inner_space, channels, key=keys[1], num_heads=_HEADS)
-    features = pool.out_size(channels)
+    features, probe = pool.out_size(channels), None
+    if fn is not None:
+        probe = Probe(fn, space, input_shape, _MLP_WIDTH, key=keys[3], num_probes=num_probes)
+        features += _MLP_WIDTH
     head = make_head(features, out_size, _MLP_WIDTH, _MLP_LAYERS, "gelu", keys[2])
-    return Invariant(backbone, pool, head, made_by=made_by)
+    return Invariant(backbone, pool, head, probe=probe, made_by=made_by)
+
+
+def _options(size: str) -> dict[str, Any]:
+    if size not in SIZES:
+        raise ValueError(f"size is {size!r}; expected one of {list(SIZES)}")
+    return SIZES[size]
+
+
+class Editor(eqx.Module):
+    """Weights to weights: w + g ⊙ Δ(w), with an equivariant model Δ and a gain g for each leaf.
+
+    `editor` makes one.
+
+    Attributes:
+        backbone: Δ, with a channel for each network that is written.
+        gains: g, for each leaf and channel.
+    """
+
+    backbone: ResidualUNF
+    gains: tuple[Array, ...]
+    made_by: tuple = eqx.field(static=True, repr=False)
+
+    @property
+    def space(self) -> WeightSpace:
+        """The weight space of input and output."""
+        return self.backbone.space
+
+    def __call__(self, x: PyTree, **options: Any) -> PyTree:
+        """The edited weights, as features with a channel for each network that is written.
+
+        Args:
+            x: one network's weights, as features with one channel.
+            options: those of `ResidualUNF`.
+        """
+        before = self.space.flatten(x, channels=True)
+        change = self.space.flatten(self.backbone(x, **options), channels=True)
+        leaves = zip(before, change, self.gains, strict=True)
+        return self.space.unflatten([w + d * jnp.broadcast_to(g, d.shape) for w, d, g in leaves])
+
+    def on(self, space: WeightSpace) -> "Editor":
+        """The same editor on a weight space of other sizes.
+
+        Raises:
+            SpecError: naming the first leaf or fixed axis that differs.
+        """
+        made_by = record_spaces(self.made_by, {self.space: space})
+        return replace_fields(self, backbone=self.backbone.on(space), made_by=made_by)
+
+    _repr_html_ = repr_html
+
+
+def editor(
+    space: WeightSpace,
+    *,
+    key: PRNGKeyArray,
+    size: Size = "base",
+    num_outputs: int = 1,
+    dropout: float = 0.0,
+    max_fixed: int | None = MAX_FIXED,
+) -> Editor:
+    """An equivariant model that edits weights; it starts near the identity.
+
+    It may write several networks, whose outputs are averaged (`average`): a mean of functions can
+    be what no single network of that size computes. `unf.fit` trains it through the networks that
+    it writes.
+
+    >>> import jax, unf
+    >>> space = unf.testing.spaces.mlp(2, 4, 1)
+    >>> model = editor(space, key=jax.random.key(0), size="small", num_outputs=3)
+    >>> x = unf.testing.random_features(space, 1, key=jax.random.key(1))
+    >>> model(x)["w0"].shape
+    (2, 4, 3)
+
+    Args:
+        space: the weight space of the networks.
+        key: draws the coefficients.
+        size: as for `reader`.
+        num_outputs: how many networks are written.
+        dropout: rate of dropout in each block, if the model is called with a key.
+        max_fixed: longer fixed axes are permuted and told apart by their positions, see `UNF`.
+    """
+    made_by = record_call("editor", locals())
+    backbone = ResidualUNF(
+        space, 1, num_outputs, key=key, dropout=dropout, max_fixed=max_fixed, **_options(size)
+    )
+    gains = tuple(jnp.full(num_outputs, _GAIN, jnp.float32) for _ in space.leaves)
+    return Editor(backbone, gains, made_by)
+
+
+def average(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The mean output of the networks in the channels of weights: x ↦ Σ_k fn(w_k, x) / K.
+
+    >>> import jax.numpy as jnp
+    >>> weights = {"w": jnp.array([[1.0, 3.0], [0.0, 2.0]])}  # two weights, two networks
+    >>> average(lambda params, x: x @ params["w"])(weights, jnp.ones(2))
+    Array(3., dtype=float32)
+    """
+
+    def averaged(weights: PyTree, *inputs: Any, **options: Any) -> Any:
+        run = jax.vmap(lambda params: fn(params, *inputs, **options), in_axes=-1)
+        return jax.tree.map(lambda outputs: jnp.mean(outputs, axis=0), run(weights))
+
+    return averaged

@@ -1,0 +1,181 @@
+"""Models that write weights, losses that run what they write, augmentation, readers with probes."""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import unf
+from unf.models import StatNN, average, editor, fit, reader
+from unf.models._reader import SIZES
+from unf.spec import SpecError
+from unf.testing import spaces
+
+SPACE = spaces.mlp(2, 4, 1)
+KEY = jax.random.key(0)
+OPTIONS = {"key": KEY, "epochs": 2, "batch_size": 16, "progress": False}
+PLACES = jnp.linspace(-1, 1, 10).reshape(5, 2)
+
+
+def answer(params, x):
+    hidden = jnp.tanh(x @ params["w0"] + params["b0"][None])
+    return hidden @ params["w1"] + params["b1"][None]
+
+
+def networks(count=80):
+    rng = np.random.default_rng(0)
+    leaves = [rng.normal(size=(count, *leaf.shape)).astype(np.float32) for leaf in SPACE.leaves]
+    return SPACE.unflatten([2 * leaf + 1 for leaf in leaves])
+
+
+WEIGHTS = networks()
+SIGNAL = sum(np.asarray(leaf).reshape(80, -1).mean(1) for leaf in jax.tree.leaves(WEIGHTS))
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch):
+    options = {"hidden_channels": 4, "num_blocks": 1, "num_frequencies": 2}
+    monkeypatch.setitem(SIZES, "small", options)
+
+
+def make_editor(num_outputs=2):
+    return editor(SPACE, key=KEY, size="small", num_outputs=num_outputs)
+
+
+def cost(edited, wanted):
+    return jnp.mean((average(answer)(edited, PLACES) - wanted) ** 2)
+
+
+def wanted():
+    return np.asarray(jax.vmap(lambda p: answer(p, PLACES))(WEIGHTS)) + 2.0
+
+
+@pytest.fixture(scope="module")
+def edited():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SIZES, "small", {"hidden_channels": 4, "num_blocks": 1, "num_frequencies": 2})
+        options = OPTIONS | {"epochs": 25, "learning_rate": 3e-2}
+        return fit(make_editor(), WEIGHTS, wanted(), loss=cost, **options)
+
+
+def test_an_editor_is_equivariant_and_starts_near_the_identity():
+    model = make_editor(3)
+    unf.testing.assert_equivariant(model, SPACE, key=KEY, tolerance=1e-4)
+    x = unf.testing.random_features(SPACE, 1, key=KEY)
+    for before, after in zip(jax.tree.leaves(x), jax.tree.leaves(model(x)), strict=True):
+        assert after.shape == (*before.shape[:-1], 3)
+        assert 0 < np.abs(after - before).max() < 0.2
+    wider = spaces.mlp(2, 7, 1)
+    unf.testing.assert_equivariant(model.on(wider), wider, key=KEY, tolerance=1e-4)
+
+
+def test_learns_through_the_networks_that_it_writes(edited):
+    losses = edited.history["valid_loss"]
+    assert set(edited.history) == {"loss", "valid_loss"} and edited.score == {}
+    assert losses.min() < 0.5 * losses[0]
+    assert edited.model.score(WEIGHTS, wanted())["loss"] < 0.5 * losses[0]
+
+
+def test_edited_weights_are_in_the_units_of_the_weights(edited):
+    written = edited.model.predict(WEIGHTS, batch_size=7)
+    outputs = jax.vmap(lambda p: average(answer)(p, PLACES))(written)
+    expected = edited.model.score(WEIGHTS, wanted())["loss"]
+    np.testing.assert_allclose(np.mean((outputs - wanted()) ** 2), expected, rtol=1e-4)
+    one = unf.nn.stack_channels(jax.tree.map(lambda x: jnp.asarray(x[5]), WEIGHTS))
+    for a, b in zip(jax.tree.leaves(edited.model(one)), jax.tree.leaves(written), strict=True):
+        np.testing.assert_allclose(a, b[5], rtol=1e-4, atol=1e-4)
+
+
+def test_a_saved_editor_writes_the_same(edited, tmp_path):
+    unf.save_model(tmp_path / "editor", edited.model)
+    loaded = unf.load_model(tmp_path / "editor")
+    expected = edited.model.predict(WEIGHTS)
+    jax.tree.map(np.testing.assert_array_equal, loaded.predict(WEIGHTS), expected)
+    with pytest.raises(ValueError, match=r"a loss that its file cannot hold; compute it from"):
+        loaded.score(WEIGHTS, wanted())
+
+
+def test_average_runs_the_network_in_each_channel():
+    x = unf.testing.random_features(SPACE, 3, key=KEY)
+    parts = [jax.tree.map(lambda leaf, k=k: leaf[..., k], x) for k in range(3)]
+    each = [answer(params, PLACES) for params in parts]
+    np.testing.assert_allclose(average(answer)(x, PLACES), sum(each) / 3, rtol=1e-6)
+
+
+def test_targets_of_a_function_are_any_arrays():
+    def tagged(output, target):
+        return jnp.mean((output - target["a"]) ** 2) + 0 * target["b"].sum()
+
+    model = StatNN(SPACE, 1, 1, key=KEY, mlp_layers=1)
+    targets = {"a": SIGNAL, "b": np.zeros((80, 3), np.uint8)}
+    found = fit(model, WEIGHTS, targets, loss=tagged, standardize=False, **OPTIONS)
+    assert found.model.predict(WEIGHTS).shape == (80, 1)
+    with pytest.raises(ValueError, match=r"targets have shape \(3,\); expected a leading axis"):
+        fit(model, WEIGHTS, np.zeros(3), loss=tagged, **OPTIONS)
+    with pytest.raises(ValueError, match="keep is 'score', which a loss that is a function"):
+        fit(model, WEIGHTS, targets, loss=tagged, keep="score", **OPTIONS)
+
+
+def test_augmentation_changes_what_is_trained_on_and_nothing_else():
+    seen = []
+
+    def negated(params, key):
+        seen.append(jax.tree.map(jnp.shape, params))
+        return jax.tree.map(lambda x: x * jax.random.rademacher(key, (), x.dtype), params)
+
+    def unchanged(params, key):
+        return params
+
+    def trained(**options):
+        model = StatNN(SPACE, 1, 1, key=KEY, mlp_width=8, mlp_layers=2)
+        return fit(model, WEIGHTS, SIGNAL, **OPTIONS, **options)
+
+    plain, same, changed = trained(), trained(augment=unchanged), trained(augment=negated)
+    np.testing.assert_allclose(plain.history["loss"], same.history["loss"], rtol=1e-6)
+    assert seen[0] == {leaf.path: leaf.shape for leaf in SPACE.leaves}, "weights, not features"
+    assert not np.allclose(plain.history["loss"], changed.history["loss"], rtol=1e-3)
+    np.testing.assert_array_equal(plain.model.scale[0], changed.model.scale[0])
+
+
+def test_a_resumed_fit_has_the_same_augmentation(tmp_path):
+    def noisy(params, key):
+        return jax.tree.map(lambda x: x + jax.random.normal(key, x.shape, x.dtype), params)
+
+    model = StatNN(SPACE, 1, 1, key=KEY, mlp_width=8, mlp_layers=2)
+    expected = fit(model, WEIGHTS, SIGNAL, augment=noisy, **OPTIONS)
+    again = fit(model, WEIGHTS, SIGNAL, augment=noisy, checkpoints=tmp_path, **OPTIONS)
+    np.testing.assert_allclose(expected.history["loss"], again.history["loss"], rtol=1e-6)
+    with pytest.raises(ValueError, match="a checkpoint of another job"):
+        fit(model, WEIGHTS, SIGNAL, checkpoints=tmp_path, **OPTIONS)
+
+
+@pytest.mark.filterwarnings("ignore:the model has")
+def test_a_reader_with_probes_runs_networks_as_they_are(tmp_path):
+    ran = []
+
+    def fn(params, x):
+        ran.append(1)
+        return answer(params, x)
+
+    model = reader(SPACE, 3, key=KEY, size="small", fn=fn, input_shape=(2,), num_probes=5)
+    unf.testing.assert_invariant(model, SPACE, key=KEY, tolerance=1e-4)
+    result = fit(model, WEIGHTS, np.arange(80) % 3, loss="cross-entropy", **OPTIONS)
+    assert ran and result.model.predict(WEIGHTS).shape == (80, 3)
+    one = unf.nn.stack_channels(jax.tree.map(lambda x: jnp.asarray(x[0]), WEIGHTS))
+    inside = result.model.model
+    found = result.model(one)
+    standardized = jax.tree.leaves(one)
+    constants = zip(standardized, result.model.shift, result.model.scale, strict=True)
+    features = SPACE.unflatten([(leaf - m[0]) / s[0] for leaf, m, s in constants])
+    np.testing.assert_allclose(found, inside(features, raw=one), rtol=1e-3, atol=1e-5)
+    assert not np.allclose(found, inside(features), rtol=1e-3), "the probe reads raw weights"
+    wider = spaces.mlp(2, 6, 1)
+    unf.testing.assert_invariant(model.on(wider), wider, key=KEY, tolerance=1e-4)
+    with pytest.raises(ValueError, match=r"cannot save a model with probes(.|\n)*tree_serialise"):
+        unf.save_model(tmp_path / "reader", model)
+    with pytest.raises(SpecError, match="5 outputs along its first axis"):
+        reader(SPACE, 3, key=KEY, size="small", fn=lambda p, x: x.sum(), num_probes=5)
+    with pytest.raises(ValueError, match=r"size is 'huge'; expected one of \['small'"):
+        inspect.unwrap(reader)(SPACE, 3, key=KEY, size="huge")
