@@ -35,7 +35,7 @@ def report(method, noise, rng):
     empty = np.zeros((1, 2))
     return Report(
         method=method, zoo={}, training={}, split={}, include_diverged=False, seeds=[0, 1],
-        valid_tau=empty, losses=empty, invariance=1e-7, parameters=1, seconds=1.0,
+        valid_scores=empty, losses=empty, invariance=1e-7, parameters=1, seconds=1.0,
         held_out=part(2 * noise), architectures={}, **part(noise),
     )  # fmt: skip
 

@@ -102,7 +102,7 @@ def test_predictors_are_drawn_beside_each_other(tmp_path):
     reports = [
         Report(
             method=method, **shared, **numbers, seconds=1.0, tau=rng.random(2), r2=rng.random(2),
-            valid_tau=rng.random((3, 2)), losses=rng.random((3, 2)), tested=np.arange(5),
+            valid_scores=rng.random((3, 2)), losses=rng.random((3, 2)), tested=np.arange(5),
             predicted=rng.random((2, 5)), true=rng.random(5),
         )
         for method in ("unf", "statnn", "another")

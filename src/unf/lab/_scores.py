@@ -25,11 +25,12 @@ def jackknife_error(left_out: Float[np.ndarray, " n"]) -> float:
     return float(np.sqrt((len(left_out) - 1) * np.var(left_out)))
 
 
-def too_few(tests: int, error: float) -> str:
-    """A warning if there are few test networks, or the standard error of τ over them is large."""
+def too_few(tests: int, error: float, measure: str = "τ") -> str:
+    """A warning if there are few test networks, or the standard error over them is large."""
     if tests >= 200 and not error > 0.01:
         return ""
-    what = f"τ that differ by less than {2 * error:.2f}" if error > 0.005 else "methods"
+    values = "τ" if measure == "τ" else "accuracies"
+    what = f"{values} that differ by less than {2 * error:.2f}" if error > 0.005 else "methods"
     return f"{tests:,} test networks are too few to tell apart {what}"
 
 

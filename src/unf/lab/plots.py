@@ -268,7 +268,9 @@ def zoo_overview(zoo: Zoo | MixedZoo) -> Figure:
 
 
 def prediction_panel(report: Report) -> Panel:
-    """Predicted against true scores of the test networks, for the first seed."""
+    """Predicted against true scores or classes of the test networks, for the first seed."""
+    if report.accuracy is not None:
+        return _confusion_panel(report)
     labels = (f"true {_score_label(report.score)}", "predicted")
     color = COLORS.get(report.method, _GRAY)
     draw = points(report.true, report.predicted[0], labels, color=color, diagonal=True)
@@ -276,17 +278,35 @@ def prediction_panel(report: Report) -> Panel:
     return Panel(f"Predicted against true {_text(report.score)}", draw, note)
 
 
+def _confusion_panel(report: Report) -> Panel:
+    """How often networks of each class are taken for one of each class."""
+    true, chosen = report.true.astype(int), report.predicted[0].astype(int)
+    counts = np.zeros((max(true.max(), chosen.max()) + 1,) * 2)
+    np.add.at(counts, (true, chosen), 1)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+
+    def draw(axis: Axes) -> None:
+        axis.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+        axis.set(xlabel="predicted", ylabel=f"true {_text(report.score)}")
+        axis.grid(visible=False)
+
+    note = f"Seed {report.seeds[0]}; a row has the networks of one class, and dark is often."
+    return Panel(f"Predicted against true {_text(report.score)}", draw, note)
+
+
 def predictions(reports: Sequence[Report]) -> Figure:
-    """Predicted against true scores, with a panel for each report."""
-    names = [f"{method_title(r.method)}\nτ {summary(r.tau, 4)}" for r in reports]
+    """Predicted against true scores or classes, with a panel for each report."""
+    names = [f"{method_title(r.method)}\n{r.measure} {summary(r.main, 4)}" for r in reports]
     panels = [prediction_panel(r)._replace(title=n) for r, n in zip(reports, names, strict=True)]
     heading, cap = f"{len(reports[0].true):,} test networks", reports[0].cap
     heading += "" if cap is None else f"; test–retest ceiling τ {cap:.4f}"
     return figure(panels, heights=[3.6] * (-(-len(panels) // 2)), heading=heading)
 
 
-def curve_panels(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> list[Panel]:
-    """Training loss and validation τ by epoch, of shape (epochs, seeds), for each method."""
+def curve_panels(
+    curves: Mapping[str, tuple[np.ndarray, np.ndarray]], measure: str = "Kendall's τ"
+) -> list[Panel]:
+    """Training loss and validation scores by epoch, of shape (epochs, seeds), for each method."""
 
     def draw(axis: Axes, part: int, label: str) -> None:
         for method, series in curves.items():
@@ -300,32 +320,37 @@ def curve_panels(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> list[Pa
     note = "A line is the mean over seeds, a band their range."
     return [
         Panel("Training loss", partial(draw, part=0, label="cross entropy"), note),
-        Panel("Validation", partial(draw, part=1, label="Kendall's τ"), note),
+        Panel("Validation", partial(draw, part=1, label=measure), note),
     ]
 
 
 def training_curves(reports: Sequence[Report]) -> Figure:
-    """Training loss and validation τ after each epoch, for each report."""
-    return figure(curve_panels({r.method: (r.losses, r.valid_tau) for r in reports}))
+    """Training loss and validation scores after each epoch, for each report."""
+    curves = {r.method: (r.losses, r.valid_scores) for r in reports}
+    return figure(curve_panels(curves, _measure(reports[0])))
+
+
+def _measure(report: Report) -> str:
+    return "Kendall's τ" if report.accuracy is None else "accuracy"
 
 
 def score_panel(reports: Sequence[Report], names: Sequence[str] = ()) -> Panel:
-    """Test τ of every seed, beside the test–retest ceiling and the τ of the settings alone."""
+    """Test scores of every seed, beside the test–retest ceiling and what settings alone give."""
     first, names = reports[0], names or [method_title(report.method) for report in reports]
 
     def draw(axis: Axes) -> None:
         for i, report in enumerate(reports):
-            tau, color = _finite(report.tau), COLORS.get(report.method, _GRAY)
-            across = i + np.linspace(-0.2, 0.2, len(tau) + 2)[1:-1]
-            axis.plot(across, tau, ".", color=color, markersize=7)
-            axis.hlines(np.nanmean(tau), i - 0.3, i + 0.3, color=color)
+            found, color = _finite(report.main), COLORS.get(report.method, _GRAY)
+            across = i + np.linspace(-0.2, 0.2, len(found) + 2)[1:-1]
+            axis.plot(across, found, ".", color=color, markersize=7)
+            axis.hlines(np.nanmean(found), i - 0.3, i + 0.3, color=color)
         levels = {"test–retest ceiling": first.cap, "training settings alone": first.settings}
         for (label, level), dashes in zip(levels.items(), ("--", ":"), strict=True):
             if level is not None:
                 axis.axhline(float(_finite(level)), ls=dashes, color=_GRAY, label=label)
         labels = [textwrap.fill(_text(name, 30), 12) for name in names]
         axis.set_xticks(range(len(reports)), labels)
-        axis.set(ylabel="Kendall's τ", xlim=(-0.6, len(reports) - 0.4))
+        axis.set(ylabel=_measure(first), xlim=(-0.6, len(reports) - 0.4))
 
     return Panel("Test scores", draw, "A dot for each seed, and a line at their mean.")
 

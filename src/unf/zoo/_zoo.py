@@ -296,7 +296,7 @@ class Zoo(Models):
             ZooError: if there are too few models.
         """
         models = np.flatnonzero(self.status != Status.MISSING) if diverged else self.trained
-        groups, heldout = (self.settings.get(name) for name in ("image", "heldout"))
+        groups, heldout = (self.settings.get(name) for name in ABOUT_IMAGES[:2])
         if heldout is None:
             return divide(models, sizes, seed, self._where)
         images = models if groups is None else groups[models]
@@ -383,6 +383,9 @@ class Zoo(Models):
 
 
 Columns = dict[str, Column]
+ABOUT_IMAGES = ("image", "heldout", "label")
+"""Settings that say what a network is of, not how it was trained: its image, whether that is for
+testing, and the class of it."""
 SEED: dict[str, Form] = {"seed": ((2,), "uint32")}
 
 

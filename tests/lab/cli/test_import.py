@@ -83,8 +83,8 @@ def importing(folder, out, *options):
 def small_predictors(monkeypatch):
     """Predictors that are compiled quickly."""
 
-    def make(space, key):
-        return StatNN(space, 1, 1, key=key, mlp_width=8, mlp_layers=2)
+    def make(problem, key):
+        return StatNN(problem.space, 1, problem.out_size, key=key, mlp_width=8, mlp_layers=2)
 
     monkeypatch.setitem(METHODS, "statnn", dataclasses.replace(METHODS["statnn"], make=make))
 
@@ -173,7 +173,7 @@ def test_predict_a_single_measurement_without_settings(zoo, tmp_path, capsys):
 def test_a_score_that_the_zoo_does_not_have(zoo, tmp_path, capsys):
     words = ["--method", "statnn", "--score", "loss", "--out", tmp_path / "x"]
     assert run("predict", "train", "--zoo", zoo, *words) == 1
-    message = "no score 'loss'; expected one of ['accuracy', 'steps']"
+    message = "no score 'loss'; expected one of ['accuracy', 'steps', 'optimizer']"
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 

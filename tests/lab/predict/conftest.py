@@ -3,6 +3,14 @@
 import pytest
 
 from tests.lab.predict.memory import MemoryZoo, train
+from unf.models._reader import SIZES
+
+
+@pytest.fixture(autouse=True)
+def tiny_readers(monkeypatch):
+    """Readers that compile in seconds."""
+    options = {"hidden_channels": 4, "num_blocks": 1, "num_frequencies": 2}
+    monkeypatch.setitem(SIZES, "base", options)
 
 
 @pytest.fixture(scope="package")

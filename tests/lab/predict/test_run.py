@@ -27,7 +27,7 @@ def test_scores_are_those_of_the_predictions(zoo, trained):
     again = kendalltau(true, zoo.scores["success"][report.tested, 1]).statistic
     assert np.isclose(report.cap, np.nan_to_num(again))
     assert -1 <= report.settings <= 1
-    assert report.valid_tau.shape == report.losses.shape == (2, 2)
+    assert report.valid_scores.shape == report.losses.shape == (2, 2)
 
 
 def test_settings_alone_predict_what_depends_on_them():
@@ -40,13 +40,13 @@ def test_settings_alone_predict_what_depends_on_them():
 
 def test_small_tests_say_that_they_decide_nothing(trained):
     _, report = trained
-    assert report.tau_error > 0.05
+    assert report.error_over_networks > 0.05
     assert "6 test networks are too few to tell apart τ that differ by less than" in str(report)
     true = np.linspace(0, 1, 200)
     exact = dataclasses.replace(
         report, true=true, tested=np.arange(200), predicted=np.stack([true, true])
     )
-    assert exact.tau_error < 1e-6 and "too few" not in str(exact)
+    assert exact.error_over_networks < 1e-6 and "too few" not in str(exact)
 
 
 def test_reports_survive_json(trained):
@@ -155,7 +155,7 @@ def test_stopped_and_resumed_is_the_same(zoo, trained, tmp_path, monkeypatch):
     with pytest.raises(predict.PredictError, match=r"has training = .*, not .*; pass the same"):
         train(zoo, folder, resume=True, training=dataclasses.replace(TRAINING, epochs=9))
     again = train(zoo, folder, resume=True)
-    for name in ("losses", "valid_tau", "predicted"):
+    for name in ("losses", "valid_scores", "predicted"):
         np.testing.assert_array_equal(getattr(trained[1], name), getattr(again, name))
     for i in range(2):
         models = [load_model(out / f"model-{i}.safetensors") for out in (folder, trained[0])]

@@ -47,9 +47,9 @@ def predictor_folder(zoo_folder, tmp_path_factory):
     shared = {"method": "statnn", "training": training, "seeds": [0, 1], "zoo": zoo.origin}
     result = predict.Report(
         **shared, split={"train": 20, "valid": 6, "test": 5}, include_diverged=False,
-        tau=rng.random(2), r2=rng.random(2), cap=0.97, settings=0.5, valid_tau=taus, losses=losses,
-        predicted=rng.random((2, 5)), true=true, tested=np.arange(5), invariance=1e-8,
-        parameters=99, seconds=1.5,
+        tau=rng.random(2), r2=rng.random(2), cap=0.97, settings=0.5, valid_scores=taus,
+        losses=losses, predicted=rng.random((2, 5)), true=true, tested=np.arange(5),
+        invariance=1e-8, parameters=99, seconds=1.5,
     )  # fmt: skip
     (folder / "result.json").write_text(result.to_json())
     save_model(folder / "model-0.safetensors", StatNN(zoo.space, 1, 1, key=jax.random.key(0)))

@@ -53,7 +53,7 @@ def test_a_zoo_has_the_figures_of_its_arrays(zoo_folder):
 def test_a_predictor_has_the_scores_of_its_result(predictor_folder):
     page = check(report.render(predictor_folder))
     result = json.loads((predictor_folder / "result.json").read_text())
-    for name in ("tau", "r2", "best_valid_tau"):
+    for name in ("tau", "r2", "best_valid_score"):
         assert {f"{x:.4f}" for x in result[name]} <= set(page.words)
     assert f"{result['tau_mean']:.4f} ± {result['tau_standard_error']:.4f}" in page.text
     assert f"device {result['device']}" in page.text

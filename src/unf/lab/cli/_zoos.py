@@ -237,19 +237,21 @@ class Plot(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Train(Job):
-    """Train predictors of a score of a zoo's networks, and test them once.
+    """Train predictors of a score or a class of a zoo's networks, and test them once.
 
     Examples:
         unf predict train --zoo out/zoo --method unf --seeds 5 --out out/unf
         unf predict train --zoo out/zoo --method statnn
         unf predict train --zoo out/mine --method unf --score accuracy
         unf predict train --zoo out/mixed --method tied
+        unf predict train --zoo out/inr --method reader --augment
     """
 
     zoo: ZooFolder  # Networks whose score is to be predicted.
     out: Folder = None  # For results; out/predict-METHOD by default.
     method: Annotated[str, one_of(tuple(predict.METHODS))]  # What reads the weights.
-    # Which score to predict; the zoo's first by default.
+    # Which score to predict; the zoo's first by default, or label if it has that. Also a setting of
+    # words, as classes.
     score: Annotated[str | None, arg(metavar="NAME")] = None
     seeds: int = 5  # How many predictors to train.
     seed: int = 0  # Seed of the first predictor.
@@ -301,7 +303,7 @@ class Train(Job):
 
 @dataclass(frozen=True, kw_only=True)
 class Apply(Command):
-    """Predict the score of a zoo's networks, as CSV.
+    """Predict the score or class of a zoo's networks, as CSV.
 
     The column measured has the score that the predictor was trained for, if the zoo has it. The
     column split says what a network was for the predictor: train, valid or test if the predictor

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
 import optax
-from jaxtyping import PRNGKeyArray, PyTree
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from ...models import (
     Fitted,
@@ -15,9 +15,11 @@ from ...models import (
     InvariantDeepSet,
     InvariantTied,
     InvariantUNF,
+    Probe,
     StatNN,
     TiedDeepSet,
     TiedStatNN,
+    reader,
 )
 from ...models._fit import default_optimizer
 from ...models._fitted import Networks, check_networks, predict_together
@@ -44,6 +46,10 @@ class Training:
     """Decoupled weight decay."""
     clip: float = 0.0
     """Largest allowed norm of a gradient; 0 turns clipping off."""
+    standardize: bool = False
+    """Standardize weights; predictors of several architectures always do, and probes never."""
+    augment: bool = False
+    """Change weights at random in every batch, as the task of the zoo knows how."""
 
     def __post_init__(self):
         if self.epochs < 1 or self.batch_size < 1:
@@ -59,58 +65,103 @@ class Training:
             )
 
 
+class Problem(NamedTuple):
+    """What a predictor of one architecture is made for.
+
+    Attributes:
+        space: the weight space of the networks.
+        out_size: the length of the output: the number of classes, or 1.
+        network: a function of weights and inputs, and the shape of one input, to probe networks
+            with; None if the networks cannot be run.
+    """
+
+    space: WeightSpace
+    out_size: int
+    network: tuple[Callable[[PyTree, Array], Array], tuple[int, ...]] | None = None
+
+
 @dataclass(frozen=True)
 class Method:
     """A kind of predictor.
 
     Attributes:
         title: its name in tables.
-        make: makes one from a weight space and a key; None if it belongs to no space.
-        make_tied: makes one for any network from the spaces to train on and a key, or None.
+        make: makes one from a problem and a key; None if it belongs to no space.
+        make_tied: makes one for any network from the spaces to train on, the length of the output,
+            and a key, or None.
         defaults: where its training on a zoo of one architecture differs from the paper's.
+        probes: whether it runs the networks.
     """
 
     title: str
-    make: Callable[[WeightSpace, PRNGKeyArray], Invariant] | None
-    make_tied: Callable[[Sequence[WeightSpace], PRNGKeyArray], Invariant] | None = None
+    make: Callable[[Problem, PRNGKeyArray], Any] | None
+    make_tied: Callable[[Sequence[WeightSpace], int, PRNGKeyArray], Invariant] | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    probes: bool = False
 
 
 _MORE: dict[str, Any] = {"statistics": ("mean", "std"), "raw_statistics": True}
 _LONGER = {"epochs": 12, "learning_rate": 3e-3, "schedule": "cosine", "clip": 1.0}
+_DEEP = {"epochs": 20, "batch_size": 64, "schedule": "cosine", "clip": 1.0}
+_DEEP |= {"weight_decay": 1e-2, "standardize": True}
 MIXED = {"epochs": 20, "batch_size": 16, "schedule": "cosine", "clip": 1.0}
 """How training on a mixed zoo differs from the paper's, with every method."""
+_NUM_PROBES = 64
 
 
-def _unf_plus(space: WeightSpace, key: PRNGKeyArray) -> Invariant:
-    return InvariantUNF(space.relax(), 1, 1, key=key, products=16, **_MORE)
+def _unf_plus(problem: Problem, key: PRNGKeyArray) -> Invariant:
+    space = problem.space.relax()
+    return InvariantUNF(space, 1, problem.out_size, key=key, products=16, **_MORE)
 
 
-def _tied(spaces: Sequence[WeightSpace], key: PRNGKeyArray) -> Invariant:
-    return InvariantTied(1, 1, key=key, spaces=spaces, num_layers=2, **_MORE)
+def _tied(spaces: Sequence[WeightSpace], out_size: int, key: PRNGKeyArray) -> Invariant:
+    return InvariantTied(1, out_size, key=key, spaces=spaces, num_layers=2, **_MORE)
+
+
+def _probe(problem: Problem, key: PRNGKeyArray) -> Probe:
+    assert problem.network is not None
+    fn, shape = problem.network
+    return Probe(fn, problem.space, shape, problem.out_size, key=key, num_probes=_NUM_PROBES)
+
+
+def _reader(problem: Problem, key: PRNGKeyArray) -> Invariant:
+    return reader(problem.space, problem.out_size, key=key)
+
+
+def _reader_with_probes(problem: Problem, key: PRNGKeyArray) -> Invariant:
+    assert problem.network is not None
+    fn, shape = problem.network
+    return reader(
+        problem.space, problem.out_size, key=key, fn=fn, input_shape=shape, num_probes=_NUM_PROBES
+    )
 
 
 METHODS: dict[str, Method] = {
     "deepset": Method(
         "Deep Set",
-        lambda space, key: InvariantDeepSet(space, 1, 1, key=key),
-        lambda spaces, key: TiedDeepSet(1, 1, key=key),
+        lambda given, key: InvariantDeepSet(given.space, 1, given.out_size, key=key),
+        lambda spaces, out_size, key: TiedDeepSet(1, out_size, key=key),
     ),
     "statnn": Method(
         "StatNN",
-        lambda space, key: StatNN(space, 1, 1, key=key),
-        lambda spaces, key: TiedStatNN(1, 1, key=key),
+        lambda given, key: StatNN(given.space, 1, given.out_size, key=key),
+        lambda spaces, out_size, key: TiedStatNN(1, out_size, key=key),
     ),
     "unf": Method(
-        "UNF, as in the paper", lambda space, key: InvariantUNF(space.relax(), 1, 1, key=key)
+        "UNF, as in the paper",
+        lambda given, key: InvariantUNF(given.space.relax(), 1, given.out_size, key=key),
     ),
     "unf-plus": Method("UNF, beyond the paper", _unf_plus, defaults=_LONGER),
     "tied": Method("Tied UNF", None, _tied, _LONGER),
+    "reader": Method("Reader", _reader, defaults=_DEEP),
+    "probe": Method("Probe", _probe, defaults=_DEEP | {"standardize": False}, probes=True),
+    "reader-probe": Method("Reader with probes", _reader_with_probes, defaults=_DEEP, probes=True),
 }
 """Predictors by name. Like the paper, `unf` permutes every axis. So does `unf-plus`, which also
 multiplies weight matrices, pools more than means, reads the statistics of the weights themselves,
 and trains a little longer with a learning-rate schedule. `tied` reads networks of any architecture,
-and on a mixed zoo `deepset` and `statnn` do too: they pool by role."""
+and on a mixed zoo `deepset` and `statnn` do too: they pool by role. `reader` is the deeper
+`unf.models.reader`, `probe` runs the networks on learned inputs, and `reader-probe` does both."""
 
 
 def defaults_of(method: str, mixed: bool) -> Training:

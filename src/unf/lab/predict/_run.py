@@ -18,16 +18,19 @@ from jaxtyping import Float, Int, PyTree
 from ..._devices import is_first
 from ..._persistence import write_whole
 from ...models import Fit, Fitted, fit, load_model, save_model
+from ...models._fit import Augment
 from ...models._fitted import predict_together
 from ...models._scores import kendall_tau, r_squared
 from ...zoo import MixedZoo, Zoo, ZooError
 from ...zoo._mixed import MixedSplit, Part
-from ...zoo._zoo import Split
+from ...zoo._zoo import ABOUT_IMAGES, Split
 from .._folder import claim, provenance
 from .._scores import jackknife_error, leave_one_out_tau, standard_error, summary, too_few
+from ..zoos._recipe import RECIPES, recipe_of
 from ._methods import (
     METHODS,
     PredictError,
+    Problem,
     Training,
     defaults_of,
     invariance_gap,
@@ -36,14 +39,16 @@ from ._methods import (
 )
 
 MODELS, RESULT = "model-{}.safetensors", "result.json"
+PROBED = "model-{}.eqx"
+"""Predictors that run networks; only together with a zoo can they be read."""
 CHECKPOINT = "checkpoint of a predictor training"
 _JOB = ("method", "score", "training", "seeds", "include_diverged", "zoo")
 _ARRAYS: dict[str, type] = dict.fromkeys(
-    ("tau", "r2", "valid_tau", "losses", "predicted", "true"), float
+    ("tau", "r2", "accuracy", "valid_scores", "losses", "predicted", "true"), float
 )
 _ARRAYS |= dict.fromkeys(("trained", "validated", "tested"), int)
 _LATER: dict[str, Any] = {"trained": [], "validated": [], "score": "success"}
-_LATER |= {"held_out": None, "architectures": None}
+_LATER |= {"held_out": None, "architectures": None, "accuracy": None}
 """Fields that early versions did not write."""
 _PERMUTED = 3
 """Architectures of each part of a mixed zoo whose networks are permuted in the test."""
@@ -53,11 +58,14 @@ _PERMUTED = 3
 class Report:
     """What an experiment found; arrays have a row or an entry for each seed.
 
+    If a class was predicted there is its `accuracy`, else `tau` and `r2`; `valid_scores` are those
+    of the validation networks after each epoch, accuracies or τ.
+
     `cap` is the test–retest ceiling: τ between two measurements of the test networks, None if
-    there is only one. `settings` is the τ of a model that sees only the settings each network was
-    trained with, None if the zoo has no settings. `invariance` is the largest change of a
-    prediction when hidden neurons are reordered. `trained`, `validated` and `tested` are rows of
-    the zoo; early versions recorded only the last. `score` is the one that was predicted.
+    there is only one. `settings` is the τ or accuracy of a model that sees only the settings each
+    network was trained with, None if the zoo has no settings. `invariance` is the largest change
+    of a prediction when hidden neurons are reordered. `trained`, `validated` and `tested` are rows
+    of the zoo; early versions recorded only the last. `score` is what was predicted.
 
     A mixed zoo also has `held_out`, with `tau`, `r2`, `cap`, `settings`, `predicted`, `true` and
     `tested` of the networks of held-out architectures, None if there are none; and
@@ -71,11 +79,11 @@ class Report:
     split: dict[str, int]
     include_diverged: bool
     seeds: list[int]
-    tau: Float[np.ndarray, " seeds"]
-    r2: Float[np.ndarray, " seeds"]
+    tau: Any
+    r2: Any
     cap: float | None
     settings: float | None
-    valid_tau: Float[np.ndarray, "epochs seeds"]
+    valid_scores: Float[np.ndarray, "epochs seeds"]
     losses: Float[np.ndarray, "epochs seeds"]
     predicted: Float[np.ndarray, "seeds test"]
     true: Float[np.ndarray, " test"]
@@ -88,6 +96,17 @@ class Report:
     score: str = "success"
     held_out: dict[str, Any] | None = None
     architectures: dict[str, dict[str, Any]] | None = None
+    accuracy: Float[np.ndarray, " seeds"] | None = None
+
+    @property
+    def main(self) -> Float[np.ndarray, " seeds"]:
+        """The accuracies if there are any, else τ."""
+        return self.tau if self.accuracy is None else self.accuracy
+
+    @property
+    def measure(self) -> str:
+        """What `main` is, in a word."""
+        return "τ" if self.accuracy is None else "accuracy"
 
     @property
     def title(self) -> str:
@@ -102,9 +121,11 @@ class Report:
         return dataclasses.replace(self, **self.held_out, held_out=None)
 
     @property
-    def tau_error(self) -> float:
-        """The standard error of the mean τ over the choice of test networks (jackknife)."""
-        return jackknife_error(leave_one_out_tau(self.predicted, self.true))
+    def error_over_networks(self) -> float:
+        """The standard error of the mean of `main` over the choice of test networks."""
+        if self.accuracy is None:
+            return jackknife_error(leave_one_out_tau(self.predicted, self.true))
+        return standard_error(np.mean(self.predicted == self.true, axis=0))
 
     @property
     def baselines(self) -> str:
@@ -117,11 +138,12 @@ class Report:
     def to_json(self) -> str:
         """Everything, with versions, machine and date."""
         record = dataclasses.asdict(self)
+        name = "tau" if self.accuracy is None else "accuracy"
         record |= {
-            "tau_mean": float(self.tau.mean()),
-            "tau_standard_error": standard_error(self.tau),
-            "tau_error_over_networks": self.tau_error,
-            "best_valid_tau": np.nanmax(self.valid_tau, axis=0),
+            f"{name}_mean": float(self.main.mean()),
+            f"{name}_standard_error": standard_error(self.main),
+            f"{name}_error_over_networks": self.error_over_networks,
+            "best_valid_score": np.nanmax(self.valid_scores, axis=0),
             **provenance(),
         }
         text = json.dumps(record, default=np.ndarray.tolist)
@@ -137,8 +159,14 @@ class Report:
         """
         try:
             record = {**_LATER, **json.loads(text)}
+            if "valid_tau" in record:  # of an early version
+                record["valid_scores"] = record["valid_tau"]
             fields: dict[str, Any] = {f.name: record[f.name] for f in dataclasses.fields(cls)}
-            fields |= {name: np.asarray(fields[name], dtype) for name, dtype in _ARRAYS.items()}
+            fields |= {
+                name: np.asarray(fields[name], dtype)
+                for name, dtype in _ARRAYS.items()
+                if fields[name] is not None
+            }
             if fields["held_out"] is not None:
                 held = dict(fields["held_out"])
                 names = [name for name in _ARRAYS if name in held]
@@ -149,13 +177,15 @@ class Report:
             raise PredictError(f"not the result of an experiment ({error!r})") from error
 
     def __str__(self) -> str:
-        error = self.tau_error
-        few = too_few(len(self.true), error)
+        error, fits = self.error_over_networks, ""
+        few = too_few(len(self.true), error, self.measure)
+        if self.accuracy is None:
+            fits = f", R² {summary(self.r2, 4)}"
         lines = (
-            f"{self.title}: τ {summary(self.tau, 4)}, R² {summary(self.r2, 4)} on "
+            f"{self.title}: {self.measure} {summary(self.main, 4)}{fits} on "
             f"{len(self.true):,} test networks ({len(self.seeds)} seeds)",
             self.baselines,
-            f"standard error of τ over test networks: {error:.4f}{few and f'; {few}'}",
+            f"standard error of {self.measure} over test networks: {error:.4f}{few and f'; {few}'}",
             self._about_held_out(),
         )
         return "\n".join(filter(None, lines))
@@ -172,12 +202,30 @@ class Report:
         )
 
 
-Examples = tuple[PyTree, Float[np.ndarray, " networks"]]
+Examples = tuple[PyTree, np.ndarray]
 
 
 def load_examples(zoo: Zoo, rows: Int[np.ndarray, " rows"], score: str = "success") -> Examples:
-    """Weights, zero where they are not finite, and scores by the first measurement."""
-    return _finite_weights(zoo, rows), zoo.scores[score][rows, 0].astype(np.float32)
+    """Weights, zero where they are not finite, and scores by the first measurement, or classes."""
+    targets = _targets(zoo, score)[rows]
+    classes = np.issubdtype(targets.dtype, np.integer)
+    return _finite_weights(zoo, rows), targets.astype(np.int32 if classes else np.float32)
+
+
+def _targets(zoo: Zoo | MixedZoo, score: str) -> np.ndarray:
+    """What is to be predicted for every network: a number, or the number of its class."""
+    if score in zoo.scores:
+        return zoo.scores[score][:, 0].astype(float)
+    values = zoo.settings[score]
+    if values.dtype.kind == "U":
+        return np.unique(values, return_inverse=True)[1].astype(int)
+    return np.where(np.isnan(values), 0, values).astype(int)
+
+
+def _num_classes(zoo: Zoo | MixedZoo, score: str) -> int | None:
+    """How many classes there are, if classes are to be predicted."""
+    targets = _targets(zoo, score)
+    return int(targets.max()) + 1 if np.issubdtype(targets.dtype, np.integer) else None
 
 
 def _finite_weights(zoo: Zoo, rows: Int[np.ndarray, " rows"]) -> PyTree:
@@ -216,7 +264,8 @@ def train(
         method: one of `METHODS`; for a mixed zoo, one that makes predictors for any network.
         out: the folder for results.
         score: which of the zoo's scores, by default the first; it is fitted with binary
-            cross-entropy if it is from 0 to 1, else with squared errors.
+            cross-entropy if it is from 0 to 1, else with squared errors. Or a setting that is a
+            class: `label`, which is the default where there is one, or any setting of words.
         training: the training settings, by default the method's.
         seeds: how many predictors to train together.
         seed: the first predictor's seed.
@@ -253,7 +302,7 @@ def train(
     checkpoints = claim(
         folder,
         _job(about, [len(rows) for rows in split]),
-        outputs=(RESULT, MODELS.format("*")),
+        outputs=(RESULT, MODELS.format("*"), PROBED.format("*")),
         known=finished and _job(vars(finished), list(finished.split.values())),
         resume=resume,
         overwrite=overwrite,
@@ -273,35 +322,45 @@ def train(
         progress=METHODS[method].title if show_progress else False,
     )
     tested = _test(zoo, fitted.model, split.test, score, settings)
+    valid = fitted.history["tau" if _num_classes(zoo, score) is None else "accuracy"]
     report = Report(
         **about,
         split={name: len(rows) for name, rows in split._asdict().items()},
         **dict(zip(("trained", "validated"), split[:2], strict=True)),
         **tested,
         **_test_held_out(zoo, fitted.model, split, score, settings, tested),
-        valid_tau=fitted.history["tau"],
+        valid_scores=valid,
         losses=fitted.history["loss"],
         invariance=_invariance(zoo, fitted.model, split, seed),
         parameters=_count_parameters(fitted.model[0].model),
         seconds=time.perf_counter() - started,
     )
     if is_first():
-        for i, number in enumerate(all_seeds):
-            save_model(folder / MODELS.format(number), fitted.model[i])
+        for number, model in zip(all_seeds, fitted.model, strict=True):
+            if METHODS[method].probes:
+                eqx.tree_serialise_leaves(folder / PROBED.format(number), model)
+            else:
+                save_model(folder / MODELS.format(number), model)
         write_whole(folder / RESULT, report.to_json())
     return report
 
 
 def _check_score(zoo: Zoo | MixedZoo, score: str | None) -> str:
-    """The score to predict."""
-    score = next(iter(zoo.scores)) if score is None else score
-    if score not in zoo.scores:
-        raise PredictError(f"the zoo has no score {score!r}; expected one of {list(zoo.scores)}")
+    """The score or the class to predict."""
+    settings = {} if isinstance(zoo, MixedZoo) else zoo.settings
+    classes = [name for name, x in settings.items() if name == "label" or x.dtype.kind == "U"]
+    if score is None:
+        return "label" if "label" in classes else next(iter(zoo.scores))
+    if score not in [*zoo.scores, *classes]:
+        known = [*zoo.scores, *classes]
+        raise PredictError(f"the zoo has no score {score!r}; expected one of {known}")
     return score
 
 
-def _loss(zoo: Zoo | MixedZoo, score: str) -> Literal["bce", "mse"]:
-    """Cross-entropy for scores from 0 to 1, squared errors for others."""
+def _loss(zoo: Zoo | MixedZoo, score: str) -> Literal["bce", "mse", "cross-entropy"]:
+    """Cross-entropy for classes and for scores from 0 to 1, squared errors for others."""
+    if _num_classes(zoo, score) is not None:
+        return "cross-entropy"
     values = zoo.scores[score][zoo.trained, 0]
     return "bce" if np.all((values >= 0) & (values <= 1)) else "mse"
 
@@ -316,25 +375,24 @@ def _fit(
     training: Training,
     **options: Any,
 ) -> Fit:
-    """Train as the paper does: every epoch, the one with the best τ kept.
-
-    Only predictors of several architectures standardize weights.
-    """
+    """Train as the paper does: every epoch, the one with the best τ or accuracy kept."""
     keys, make = [jax.random.key(number) for number in seeds], METHODS[method].make
     zoos = zoo.zoos if isinstance(zoo, MixedZoo) else {"": zoo}
+    out_size = _num_classes(zoo, score) or 1
     if isinstance(zoo, MixedZoo) or make is None:
         used = list(_parts(zoo, split.train))
         learn, choose = (_load_each(zoo, rows, used, score) for rows in split[:2])
         spaces = [zoos[name].space for name in used]
         make_tied = METHODS[method].make_tied
         assert make_tied is not None
-        models = [make_tied(spaces, key) for key in keys]
+        models = [make_tied(spaces, out_size, key) for key in keys]
         options |= {"spaces": spaces, "standardize": True}
         counts = [len(targets) for targets in learn[1]]
     else:
         learn, choose = (load_examples(zoo, rows, score) for rows in split[:2])
-        models = [make(zoo.space, key) for key in keys]
-        options |= {"standardize": False}
+        problem = _problem(zoo, method, score)  # once, so that models share what they run
+        models = [make(problem, key) for key in keys]
+        options |= {"standardize": training.standardize}
         counts = [len(learn[1])]
     steps = sum(count // min(training.batch_size, count) for count in counts)
     with warnings.catch_warnings():
@@ -349,12 +407,38 @@ def _fit(
                 epochs=training.epochs,
                 batch_size=training.batch_size,
                 optimizer=make_optimizer(training, steps),
+                augment=_augment(zoo) if training.augment else None,
                 patience=None,
                 keep="score",
                 **options,
             )
         except ValueError as error:
             raise PredictError(str(error)) from error
+
+
+def _problem(zoo: Zoo, method: str, score: str) -> Problem:
+    """What a predictor of one architecture is made for.
+
+    Raises:
+        PredictError: if the method runs networks, and those of the zoo cannot be run.
+    """
+    task = recipe_of(zoo).task if zoo.kind in RECIPES else None
+    network = getattr(task, "network", None)
+    if METHODS[method].probes and network is None:
+        raise PredictError(
+            f"{method!r} runs the networks, and those of this zoo ({zoo.kind}) cannot be run; "
+            "expected a zoo of tiny-rnn, small-cnn or inr, or another method"
+        )
+    return Problem(zoo.space, _num_classes(zoo, score) or 1, network)
+
+
+def _augment(zoo: Zoo | MixedZoo) -> Augment:
+    """How the weights of a zoo may be changed."""
+    known = isinstance(zoo, Zoo) and zoo.kind in RECIPES
+    change = getattr(recipe_of(zoo).task, "augment", None) if known else None
+    if change is None:
+        raise PredictError("augment is on, and nobody knows how for this zoo; expected one of inr")
+    return change
 
 
 def _parts(zoo: Zoo | MixedZoo, rows: Int[np.ndarray, " rows"]) -> dict[str, Part]:
@@ -385,7 +469,8 @@ def _ceiling(scores: Float[np.ndarray, "test repeats"]) -> float | None:
 def _job(about: Mapping[str, Any], split: Sequence[int]) -> dict[str, Any]:
     """What distinguishes this training from all others, as JSON holds it."""
     job = {"what": CHECKPOINT, **{name: about[name] for name in _JOB}, "split": list(split)}
-    return json.loads(json.dumps(job))
+    later = {"standardize": False, "augment": False}  # early versions did not write them
+    return json.loads(json.dumps(job | {"training": later | about["training"]}))
 
 
 def _read(folder: Path) -> Report | None:
@@ -398,14 +483,15 @@ def _read(folder: Path) -> Report | None:
 
 def _predict(
     zoo: Zoo | MixedZoo, models: Sequence[Fitted], rows: Int[np.ndarray, " rows"]
-) -> Float[np.ndarray, "models rows"]:
-    """What each model predicts for some networks."""
+) -> np.ndarray:
+    """What each model predicts for some networks: numbers, or probabilities of classes."""
     parts = list(_parts(zoo, rows).values())
     weights = [_finite_weights(part.zoo, part.rows) for part in parts]
     groups = networks_of(models[0], weights, [part.zoo.space for part in parts])
-    predicted = np.empty((len(models), len(rows)))
-    for part, found in zip(parts, predict_together(models, groups), strict=True):
-        predicted[:, part.places] = found
+    found = predict_together(models, groups)
+    predicted = np.empty((len(models), len(rows), *found[0].shape[2:]))
+    for part, each in zip(parts, found, strict=True):
+        predicted[:, part.places] = each
     return predicted
 
 
@@ -417,7 +503,19 @@ def _test(
     settings: Float[np.ndarray, " models"] | None,
 ) -> dict[str, Any]:
     """What a report says about the one test on some networks."""
-    predicted, true = _predict(zoo, models, rows), zoo.scores[score][rows, 0].astype(float)
+    predicted, true = _predict(zoo, models, rows), _targets(zoo, score)[rows]
+    if _num_classes(zoo, score) is not None:
+        chosen = predicted.argmax(axis=-1)
+        return {
+            "tau": None,
+            "r2": None,
+            "accuracy": np.mean(chosen == true, axis=1),
+            "cap": None,
+            "settings": None if settings is None else float(np.mean(settings[rows] == true)),
+            "predicted": chosen.astype(float),
+            "true": true.astype(float),
+            "tested": rows,
+        }
     return {
         "tau": np.array([kendall_tau(row, true) for row in predicted]),
         "r2": np.array([r_squared(row, true) for row in predicted]),
@@ -491,20 +589,23 @@ def _settings_predictions(
     zoo: Zoo | MixedZoo, train: Int[np.ndarray, " train"], score: str
 ) -> Float[np.ndarray, " models"] | None:
     """What boosted trees predict for every network from its settings alone."""
-    if not zoo.settings:
+    told = [x for name, x in zoo.settings.items() if name not in {*ABOUT_IMAGES, score}]
+    told = [x for x in told if len(np.unique(x)) > 1]
+    if not told:
         return None
     try:
-        from sklearn.ensemble import HistGradientBoostingRegressor
+        from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
         from threadpoolctl import threadpool_limits
     except ImportError as error:
         raise PredictError(
             "scikit-learn is missing; run: pip install 'universal-neural-functionals[lab]'"
         ) from error
-    settings = np.stack([_as_numbers(x) for x in zoo.settings.values()], axis=1)
-    true = zoo.scores[score][:, 0].astype(float)
-    trees = HistGradientBoostingRegressor(random_state=0)
+    settings, true = np.stack([_as_numbers(x) for x in told], axis=1), _targets(zoo, score)
+    classes = _num_classes(zoo, score) is not None
+    kind: Any = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
+    trees = kind(random_state=0)
     with threadpool_limits(1):  # more threads are slower, and much slower on a busy machine
-        return trees.fit(settings[train], true[train]).predict(settings)
+        return trees.fit(settings[train], true[train]).predict(settings).astype(float)
 
 
 def _as_numbers(setting: np.ndarray) -> Float[np.ndarray, " networks"]:
@@ -541,7 +642,9 @@ def apply(checkpoint: str | os.PathLike, zoo: Zoo | MixedZoo) -> Predictions:
         ZooError: if the zoo has no finished networks.
     """
     path = Path(checkpoint)
-    files = sorted(path.glob(MODELS.format("*"))) if path.is_dir() else [path]
+    files = [path]
+    if path.is_dir():
+        files = sorted(file for form in (MODELS, PROBED) for file in path.glob(form.format("*")))
     if not files or not files[0].is_file():
         raise PredictError(f"{path}: no predictor here; unf.lab.predict.train makes them")
     rows = zoo.trained
@@ -550,7 +653,7 @@ def apply(checkpoint: str | os.PathLike, zoo: Zoo | MixedZoo) -> Predictions:
     models = []
     for file in files:
         try:
-            model: Any = load_model(file)
+            model: Any = _load_probed(file, zoo) if file.suffix == ".eqx" else load_model(file)
         except ValueError as error:
             raise PredictError(str(error)) from error
         if not isinstance(model, Fitted):  # written by an early version
@@ -566,9 +669,37 @@ def apply(checkpoint: str | os.PathLike, zoo: Zoo | MixedZoo) -> Predictions:
         if report.held_out is not None:
             names[report.held_out["tested"]] = "test"
     score = next(iter(zoo.scores)) if report is None else report.score
-    measured = zoo.scores.get(score, np.full((zoo.models, 1), np.nan))[rows, 0]
+    known = score in zoo.scores or score in zoo.settings
+    measured = _targets(zoo, score)[rows].astype(float) if known else np.full(len(rows), np.nan)
     predicted = np.mean([_predict(zoo, [model], rows)[0] for model in models], axis=0)
+    if predicted.ndim > 1:
+        predicted = predicted.argmax(axis=-1).astype(float)
     return Predictions(rows, predicted, measured, names[rows])
+
+
+def _load_probed(file: Path, zoo: Zoo | MixedZoo) -> Fitted:
+    """A predictor that runs networks: the zoo says how."""
+    report = _read(file.parent)
+    if report is None or isinstance(zoo, MixedZoo):
+        raise PredictError(
+            f"{file}: it can be read only beside its {RESULT}, for a zoo like its own"
+        )
+    make = METHODS[report.method].make
+    assert make is not None
+    model = eqx.filter_eval_shape(
+        make, _problem(zoo, report.method, report.score), jax.random.key(0)
+    )
+    number = jax.ShapeDtypeStruct((1,), jnp.float32)
+    constants: dict[str, Any] = {}
+    if report.training.get("standardize"):
+        constants = dict.fromkeys(("shift", "scale"), (number,) * len(zoo.space.leaves))
+    loss = "cross-entropy" if report.accuracy is not None else _loss(zoo, report.score)
+    if loss == "mse":
+        constants |= {"out_shift": number, "out_scale": number}
+    try:
+        return eqx.tree_deserialise_leaves(file, Fitted(model, **constants, loss=loss))
+    except (OSError, RuntimeError, ValueError, EOFError) as error:
+        raise PredictError(f"{file}: damaged, or of another kind of network ({error})") from error
 
 
 def _check_fits(model: Fitted, zoo: Zoo | MixedZoo, file: Path) -> None:

@@ -134,8 +134,9 @@ def _predictor(path: Path) -> Section:
     if not isinstance(report.zoo, dict):
         raise ReportError(f"{file}: damaged (zoo is {short(report.zoo, 40)}); train again")
     name, tests = str(report.method), len(report.true)
+    measure = "Kendall's τ" if report.accuracy is None else "accuracy"
     statement = (
-        f"{plots.method_title(name)}: Kendall's τ {summary(report.tau, 4)} on {tests:,} networks "
+        f"{plots.method_title(name)}: {measure} {summary(report.main, 4)} on {tests:,} networks "
         f"that it has never seen ({_count(report.seeds, 'seed')})."
     )
     if report.baselines:
@@ -144,25 +145,27 @@ def _predictor(path: Path) -> Section:
         held = report.on_held_out
         statement += f" On {len(held.true):,} networks of architectures that it has never seen, τ "
         statement += f"is {summary(held.tau, 4)}."
-    if few := too_few(tests, float(record.get("tau_error_over_networks") or 0)):
+    if few := too_few(tests, report.error_over_networks, report.measure):
         statement += f" {few}."
-    best = np.fmax.reduce(report.valid_tau, axis=0)
-    columns = (report.tau, report.r2, best)
+    best = np.fmax.reduce(report.valid_scores, axis=0)
+    columns = {f"test {report.measure}": report.main}
+    columns |= {"test R²": report.r2} if report.accuracy is None else {}
+    columns |= {f"best validation {report.measure}": best}
     rows = [
         [f"seed {seed}", *(f"{x:.4f}" for x in values)]
-        for seed, *values in zip(report.seeds, *columns, strict=True)
+        for seed, *values in zip(report.seeds, *columns.values(), strict=True)
     ]
-    caption = "The epoch with the best validation τ was tested, once. Reordering hidden neurons "
-    caption += f"changes predictions by at most {report.invariance:.1g}."
+    caption = f"The epoch with the best validation {report.measure} was tested, once. Reordering "
+    caption += f"hidden neurons changes predictions by at most {report.invariance:.1g}."
     known = ("method", "parameters", "seconds", "include_diverged", "split", "training", "zoo")
     section = Section(
         file.parent.resolve().name if path.is_dir() else file.stem, f"predictor of {report.score}",
         statement, scores=report, provenance=record, settings={key: record[key] for key in known},
         panels=[
             plots.prediction_panel(report), plots.score_panel([report]),
-            *plots.curve_panels({name: (report.losses, report.valid_tau)}),
+            *plots.curve_panels({name: (report.losses, report.valid_scores)}, measure),
         ],
-        table=Table(["", "test τ", "test R²", "best validation τ"], rows, caption),
+        table=Table(["", *columns], rows, caption),
     )  # fmt: skip
     for model_file in sorted(path.glob(MODELS.format("*")))[:1]:
         with _warned(section, model_file):

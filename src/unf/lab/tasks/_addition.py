@@ -7,7 +7,7 @@ and the end sign. Fresh problems are drawn on the device; no two are the same in
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ...meta import Data, Task
 from ...spec import WeightSpace
-from ._gru import gru, gru_step
+from ._gru import gru, gru_step, mixed_step
 from ._task import add, check_positive, make_space, zeros
 
 SYMBOLS = "0123456789+=."
@@ -139,6 +139,36 @@ class Addition(Task):
     def answer(self, params: PyTree, questions: Array) -> Int[Array, "batch answer"]:
         """What a network answers, character by character."""
         return self._decode(params, questions, self.digits + 2)[0]
+
+    @property
+    def network(self) -> tuple[Any, tuple[int, ...]]:
+        """A function of weights and questions of mixed symbols, and the shape of one question."""
+        return self.answer_mixtures, (2 * self.digits + 1, len(SYMBOLS))
+
+    def answer_mixtures(
+        self, params: PyTree, questions: Float[Array, "batch question symbols"]
+    ) -> Float[Array, "batch answer symbols"]:
+        """The scores of the answer's characters, if each character is a mixture of symbols.
+
+        Questions hold the logarithms of the parts. The decoder reads its own mixtures so far, so
+        that answers can be differentiated.
+        """
+
+        def read(state: Array, mixed: Array) -> tuple[Array, None]:
+            return mixed_step(*self._cell(params["encoder"]), mixed, state), None
+
+        def say(carry: tuple, _: None) -> tuple[tuple, Array]:
+            state, mixed = carry
+            state = mixed_step(*self._cell(params["decoder"]), mixed, state)
+            scores = self._scores(params, state)
+            return (state, jax.nn.softmax(scores).astype(self.dtype)), scores
+
+        mixed = jax.nn.softmax(questions).astype(self.dtype)
+        first = jnp.zeros((len(questions), self.hidden), self.dtype)
+        state, _ = jax.lax.scan(read, first, jnp.moveaxis(mixed, 1, 0))
+        start = jnp.zeros((len(questions), len(SYMBOLS)), self.dtype).at[:, EQUALS].set(1)
+        _, scores = jax.lax.scan(say, (state, start), None, length=self.digits + 2)
+        return jnp.moveaxis(scores, 0, 1)
 
     @cached_property
     def space(self) -> WeightSpace:

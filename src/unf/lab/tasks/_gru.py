@@ -68,6 +68,13 @@ def gru_step(
     return _gates(_thirds(_look_up(table, symbols)), _thirds(state @ kernel), bias).after(state)
 
 
+def mixed_step(
+    table: Table, kernel: Kernel, bias: Bias, mixed: Float[Array, "batch symbols"], state: State
+) -> State:
+    """The state after a mixture of symbols."""
+    return _gates(_thirds(mixed @ table), _thirds(state @ kernel), bias).after(state)
+
+
 def wide(x: Array) -> jnp.dtype:
     """The dtype to compute in: at least float32."""
     return jnp.promote_types(x.dtype, jnp.float32)

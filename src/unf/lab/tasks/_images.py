@@ -209,6 +209,11 @@ class SmallCNN(ImageTask):
             x = jnp.where(kept, x / (1 - self.dropout), 0.0)
         return add(x @ params["linear"]["kernel"], params["linear"]["bias"])
 
+    @property
+    def network(self) -> tuple[Any, tuple[int, ...]]:
+        """A function of weights and inputs, and the shape of one input."""
+        return self.logits, self.shape
+
     def loss(self, params: PyTree, batch: Labeled) -> Float[Array, ""]:
         """Cross entropy, with dropout."""
         return cross_entropy(self.logits(params, batch.images, batch.key), batch.classes)

@@ -17,6 +17,11 @@ from ..data._images import Images
 from ._classifier import host_images
 from ._task import ImageTask, add, check_positive, make_space
 
+_MOVES = (0.26, 0.15, 0.15)
+"""The largest angle, logarithm of a scale, and shift of an image in `augment`."""
+_PHASES = 2
+"""By how many half turns it changes phases at most."""
+
 
 class Pixels(NamedTuple):
     """Where the pixels of an image are, and their values; in data, of all images, with 8 bits."""
@@ -93,6 +98,41 @@ class ImplicitImage(ImageTask):
         height, width, _ = self.shape
         y, x = ((jnp.arange(n, dtype=jnp.float32) + 0.5) * (2 / n) - 1 for n in (height, width))
         return jnp.stack(jnp.meshgrid(y, x, indexing="ij"), axis=-1).reshape(-1, 2)
+
+    @property
+    def network(self) -> tuple[Any, tuple[int, ...]]:
+        """A function of weights and inputs, and the shape of one input."""
+        return self.values, (2,)
+
+    def augment(self, params: PyTree, key: PRNGKeyArray) -> PyTree:
+        """The image moved a little, by other weights: turned, stretched, and shifted at random.
+
+        The signs and phases of neurons are random, too. They change nothing, since
+        sin(−x) = −sin(x) and sin(x + π) = −sin(x), but no permutation expresses them.
+        """
+        keys = jax.random.split(key, 6)
+        angle, stretch, shift = (
+            size * jax.random.uniform(each, shape, jnp.float32, -1, 1)
+            for each, size, shape in zip(keys, _MOVES, ((), (2,), (2,)), strict=False)
+        )
+        cos, sin = jnp.cos(angle), jnp.sin(angle)
+        turn = jnp.exp(stretch)[:, None] * jnp.array([[cos, sin], [-sin, cos]])
+        first = params["layer0"]["kernel"]
+        layers: list[dict[str, Array]] = [dict(params[f"layer{i}"]) for i in range(3)]
+        layers[0] = {"kernel": turn @ first, "bias": layers[0]["bias"] + shift @ first}
+        for i in range(2):
+            size = layers[i]["bias"].shape
+            sign_key, phase_key = jax.random.split(keys[3 + i])
+            sign = jax.random.rademacher(sign_key, size, jnp.float32)
+            turns = jax.random.randint(phase_key, size, -_PHASES, _PHASES + 1)
+            phase = turns.astype(jnp.float32) * (jnp.pi / self.frequency)
+            layers[i] = {
+                "kernel": layers[i]["kernel"] * sign[None],
+                "bias": layers[i]["bias"] * sign + phase,
+            }
+            sign = jnp.where(turns % 2 == 0, sign, -sign)
+            layers[i + 1]["kernel"] = sign[:, None] * layers[i + 1]["kernel"]
+        return {f"layer{i}": layer for i, layer in enumerate(layers)}
 
     def data(self) -> Data:
         """All images; held out are the same, pixel by pixel, so that each half has every second."""

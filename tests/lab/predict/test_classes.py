@@ -1,0 +1,145 @@
+"""Predicting classes: of images from implicit networks, and words among settings."""
+
+import csv
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import unf
+from unf.lab import plots, predict
+from unf.lab.cli import main
+from unf.lab.predict import PredictError, Training
+from unf.lab.tasks import ImplicitImage
+from unf.lab.zoos import ImplicitZoo, build
+from unf.testing import spaces
+from unf.zoo import Zoo
+
+SPACE = spaces.mlp(2, 4, 1)
+TRAINING = Training(epochs=12, batch_size=16, learning_rate=1e-2, standardize=True)
+
+
+def make_zoo(score="kind"):
+    """Networks whose class is told by the size of their weights."""
+    rng = np.random.default_rng(0)
+    kinds = rng.integers(0, 3, 150)
+    leaves = [rng.normal(size=(150, *leaf.shape)).astype(np.float32) for leaf in SPACE.leaves]
+    scaled = [leaf * (0.3 + kinds).reshape(-1, *[1] * (leaf.ndim - 1)) for leaf in leaves]
+    words = np.array(["few", "many", "some"])[kinds]
+    settings = {score: words if score == "kind" else kinds.astype(float), "rate": rng.random(150)}
+    losses = {"loss": rng.random(150)}
+    zoo = Zoo.from_arrays(SPACE.unflatten(scaled), losses, SPACE, settings=settings)
+    return zoo, kinds
+
+
+@pytest.fixture(scope="module")
+def implicit(tmp_path_factory):
+    recipe = ImplicitZoo(dataset="digits", hidden=3, steps=2)
+    return build(recipe, tmp_path_factory.mktemp("inr") / "zoo", models=200, show_progress=False)
+
+
+@pytest.mark.parametrize("score", ["kind", "label"])
+def test_classes_are_predicted_and_scored(score, tmp_path):
+    zoo, kinds = make_zoo(score)
+    options = {"training": TRAINING, "seeds": 2, "sizes": (90, 20, 40), "show_progress": False}
+    report = predict.train(zoo, "statnn", tmp_path, score=score, **options)
+    assert report.score == score and report.tau is None and report.r2 is None
+    chance = np.bincount(kinds[report.tested]).max() / len(report.tested)
+    assert report.accuracy.shape == (2,) and report.accuracy.min() > chance + 0.2
+    np.testing.assert_array_equal(report.true, kinds[report.tested])
+    np.testing.assert_allclose(report.accuracy, np.mean(report.predicted == report.true, axis=1))
+    assert report.settings < 0.7, "what is predicted is not among the settings"
+    again = predict.Report.from_json(report.to_json())
+    np.testing.assert_array_equal(again.accuracy, report.accuracy)
+    assert again.tau is None and "accuracy" in str(again)
+    plots.predictions([report]), plots.training_curves([report])
+    applied = predict.apply(tmp_path, zoo)
+    assert np.mean(applied.predicted == applied.measured) > 0.7
+
+
+def test_the_class_of_the_image_is_the_default(implicit, tmp_path):
+    training = Training(epochs=1, batch_size=16)
+    options = {"training": training, "seeds": 1, "show_progress": False}
+    report = predict.train(implicit, "statnn", tmp_path, **options)
+    assert report.score == "label" and len(report.accuracy) == 1
+    assert report.settings is None, "all networks have the same settings"
+    success = predict.train(implicit, "statnn", tmp_path / "2", score="success", **options)
+    assert success.accuracy is None and success.tau.shape == (1,)
+
+
+def test_predictors_that_run_networks_are_applied_again(implicit, tmp_path):
+    training = Training(epochs=2, batch_size=16, augment=True)
+    options = {"training": training, "seeds": 2, "show_progress": False}
+    report = predict.train(implicit, "probe", tmp_path, **options)
+    found = predict.apply(tmp_path, implicit)
+    assert len(found.rows) == 200 and set(found.predicted) <= set(range(10))
+    alone = predict.apply(tmp_path / "model-1.eqx", implicit)
+    rows = {row: i for i, row in enumerate(alone.rows)}
+    places = [rows[row] for row in report.tested]
+    np.testing.assert_array_equal(alone.predicted[places], report.predicted[1])
+    (tmp_path / "model-1.eqx").write_bytes(b"damaged")
+    with pytest.raises(PredictError, match="damaged, or of another kind"):
+        predict.apply(tmp_path / "model-1.eqx", implicit)
+
+
+def test_mistakes(tmp_path):
+    zoo, _ = make_zoo()
+    with pytest.raises(PredictError, match=r"no score 'rate'; expected one of \['loss', 'kind'"):
+        predict.train(zoo, "statnn", tmp_path, score="rate")
+    with pytest.raises(PredictError, match=r"'probe' runs the networks, and those of this zoo"):
+        predict.train(zoo, "probe", tmp_path, show_progress=False)
+    with pytest.raises(PredictError, match="augment is on, and nobody knows how for this zoo"):
+        options = {"training": Training(augment=True), "show_progress": False}
+        predict.train(zoo, "statnn", tmp_path, **options)
+
+
+def test_the_command(implicit, tmp_path, capsys):
+    out = str(tmp_path / "out")
+    command = ["predict", "train", "--zoo", str(implicit.path), "--method", "statnn"]
+    main([*command, "--seeds", "1", "--epochs", "1", "--out", out, "--quiet", "--json"])
+    assert 0 <= json.loads(capsys.readouterr().out)["accuracy_mean"] <= 1
+    main(["predict", "apply", "--checkpoint", out, "--zoo", str(implicit.path)])
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert len(rows) == 200 and {float(row["measured"]) for row in rows} == set(range(10))
+    main(["report", out])
+    assert "accuracy" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_augmentation_moves_the_image_and_keeps_its_values():
+    """Signs and phases change no value; the rest is an affine map of places."""
+    task = ImplicitImage("digits", hidden=5)
+    params = task.init(key=jax.random.key(0))
+    places = jax.random.uniform(jax.random.key(1), (40, 2), jnp.float32, -1, 1)
+    moved = task.augment(params, jax.random.key(2))
+    kernels = [np.asarray(p["layer0"]["kernel"]) for p in (params, moved)]
+    signs = np.sign(np.sum(kernels[0] * kernels[1], axis=0))  # turns are small
+    turn = np.linalg.lstsq(kernels[0].T, (kernels[1] * signs).T, rcond=None)[0].T
+    np.testing.assert_allclose(turn @ kernels[0], kernels[1] * signs, atol=1e-5)
+    assert 1e-3 < np.abs(turn - np.eye(2)).max() < 0.5
+
+    def distance(shift):
+        values = task.values(params, places @ turn.astype(np.float32) + shift[None])
+        return jnp.mean((values - task.values(moved, places)) ** 2)
+
+    grid = np.linspace(-0.15, 0.15, 61)
+    found = [[float(distance(jnp.array([a, b], jnp.float32))) for b in grid] for a in grid]
+    typical = float(jnp.var(task.values(moved, places)))
+    assert np.min(found) < 0.05 * typical, "some shift explains all values"
+
+
+def test_mixtures_of_single_symbols_are_symbols():
+    from unf.lab.tasks import Addition
+
+    task = Addition(digits=2, hidden=6)
+    params = task.init(key=jax.random.key(0))
+    problems = task.problems(4, key=jax.random.key(1))
+    fn, shape = task.network
+    certain = 100 * jax.nn.one_hot(problems.questions, shape[1], dtype=jnp.float32)
+    first = fn(params, certain)[:, 0]
+    np.testing.assert_allclose(first, task.logits(params, problems)[0], atol=1e-5)
+    unf.testing.assert_invariant(
+        lambda x: fn(jax.tree.map(lambda leaf: leaf[..., 0], x), certain).reshape(-1),
+        task.space, key=jax.random.key(2), tolerance=1e-4,
+    )  # fmt: skip
