@@ -22,7 +22,8 @@ THEME = """<style>svg{color:#1f2328;background:#fff;border-radius:8px}
 """For SVGs that are shown as images: light or dark as the reader prefers."""
 CHROMIUM = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
             "--force-device-scale-factor=2", "--window-size=900,1000")  # fmt: skip
-FIGURE2 = ("mlp", "cnn", "cnn-baselines", "rnn", "rnn-baselines", "transformer", "transformer-baselines")
+FIGURE2 = ("mlp", "cnn", "rnn", "transformer")
+FIGURE2 += tuple(f"{task}-baselines" for task in FIGURE2[1:])
 
 
 def space_of(**leaves: Any) -> unf.WeightSpace:

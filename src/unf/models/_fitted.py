@@ -332,8 +332,8 @@ def losses_of(
     targets = check_targets(targets, static.loss, size, 0)
     for first in range(0, size, batch_size):
         rows = np.minimum(np.arange(first, first + batch_size), size - 1)  # one size, one program
-        some = jax.tree.map(lambda x, i=rows: x[i], (networks.features, targets))
-        parts.append(_costs(models, static, *some, networks.where))
+        some, their = jax.tree.map(lambda x, i=rows: x[i], (networks.features, targets))
+        parts.append(_costs(models, static, some, their, networks.where))
     return np.concatenate([np.asarray(part, np.float64) for part in parts], axis=1)[:, :size]
 
 

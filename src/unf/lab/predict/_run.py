@@ -434,8 +434,9 @@ def _problem(zoo: Zoo, method: str, score: str) -> Problem:
 
 def _augment(zoo: Zoo | MixedZoo) -> Augment:
     """How the weights of a zoo may be changed."""
-    known = isinstance(zoo, Zoo) and zoo.kind in RECIPES
-    change = getattr(recipe_of(zoo).task, "augment", None) if known else None
+    change = None
+    if isinstance(zoo, Zoo) and zoo.kind in RECIPES:
+        change = getattr(recipe_of(zoo).task, "augment", None)
     if change is None:
         raise PredictError("augment is on, and nobody knows how for this zoo; expected one of inr")
     return change
