@@ -55,6 +55,7 @@ COLORS = {
     "deepset": PALETTE[0], "statnn": PALETTE[1], "nfn": PALETTE[1], "unf": PALETTE[2],
     "unf-plus": PALETTE[3], "sgdm": PALETTE[3], "adam": PALETTE[4], "sgdm-tuned": PALETTE[5],
     "adam-default": PALETTE[-1], "tied": PALETTE[6], "muon": PALETTE[7],
+    "reader": PALETTE[4], "probe": PALETTE[5], "reader-probe": PALETTE[7],
 }  # fmt: skip
 """The color of each predictor and each optimizer, by name."""
 _TASKS = {
@@ -355,6 +356,22 @@ def score_panel(reports: Sequence[Report], names: Sequence[str] = ()) -> Panel:
     return Panel("Test scores", draw, "A dot for each seed, and a line at their mean.")
 
 
+def scores_by_size(zoos: Mapping[str, Sequence[Report]]) -> Figure:
+    """Test scores against the number of parameters, with a panel for each zoo."""
+
+    def draw(axis: Axes, reports: Sequence[Report]) -> None:
+        for report in reports:
+            found, color = _finite(report.main), COLORS.get(report.method, _GRAY)
+            size, name = report.parameters, _text(method_title(report.method))
+            axis.plot([size] * len(found), found, ".", color=color, markersize=7, label=name)
+        axis.set(xlabel="parameters", ylabel=_measure(reports[0]), xscale="log")
+
+    note = "A dot for each seed."
+    return figure(
+        [Panel(_text(name), partial(draw, reports=each), note) for name, each in zoos.items()]
+    )
+
+
 def mixed_scores(reports: Sequence[Report]) -> Figure:
     """Test τ on networks of known architectures, and on those of held-out ones."""
     known = score_panel(reports)._replace(title="Networks of known architectures")
@@ -460,6 +477,27 @@ def _draw_images(axis: Axes, zoo: Zoo) -> None:
     )
     axis.imshow(grid[..., 0] if grid.shape[-1] == 1 else grid, cmap="gray", vmin=0, vmax=1)
     axis.axis("off")
+
+
+def edited_images(rows: Mapping[str, np.ndarray]) -> Figure:
+    """Images in rows with a name: before, as wanted, and after each editor."""
+
+    def draw(axis: Axes) -> None:
+        padded = [
+            np.pad(np.clip(images, 0, 1), ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=1)
+            for images in rows.values()
+        ]
+        grid = np.concatenate([np.concatenate(list(images), axis=1) for images in padded])
+        axis.imshow(grid[..., 0] if grid.shape[-1] == 1 else grid, cmap="gray", vmin=0, vmax=1)
+        height = len(grid) / len(rows)
+        axis.set_yticks(height * (np.arange(len(rows)) + 0.5), [_text(name) for name in rows])
+        axis.set_xticks([])
+        axis.tick_params(length=0)
+        axis.grid(visible=False)
+        for spine in axis.spines.values():
+            spine.set_visible(False)
+
+    return figure([Panel("", draw)], [[0]], heights=[0.6 * len(rows)])
 
 
 def _write_sums(axis: Axes, zoo: Zoo) -> None:

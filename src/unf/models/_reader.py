@@ -259,16 +259,18 @@ def _options(size: str) -> dict[str, Any]:
 class Editor(eqx.Module):
     """Weights to weights: w + g ⊙ Δ(w), with an equivariant model Δ and a gain g for each leaf.
 
-    `editor` makes one.
+    `editor` makes one with a `ResidualUNF`; any other model with a `space` that maps features to
+    features, such as a `UNF`, can be used in the same way.
 
     Attributes:
         backbone: Δ, with a channel for each network that is written.
         gains: g, for each leaf and channel.
+        made_by: the function that made the model and its arguments, which `save_model` needs.
     """
 
-    backbone: ResidualUNF
+    backbone: Any
     gains: tuple[Array, ...]
-    made_by: tuple = eqx.field(static=True, repr=False)
+    made_by: tuple | None = eqx.field(static=True, default=None, repr=False)
 
     @property
     def space(self) -> WeightSpace:
@@ -293,7 +295,7 @@ class Editor(eqx.Module):
         Raises:
             SpecError: naming the first leaf or fixed axis that differs.
         """
-        made_by = record_spaces(self.made_by, {self.space: space})
+        made_by = self.made_by and record_spaces(self.made_by, {self.space: space})
         return replace_fields(self, backbone=self.backbone.on(space), made_by=made_by)
 
     _repr_html_ = repr_html

@@ -11,7 +11,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from ..._progress import say
-from .. import demo, figure2, generalize, mixed, report, table1, table2
+from .. import demo, edit, figure2, generalize, mixed, readers, report, table1, table2
 from ._command import Command, CommandError, Data, File, Folder, Job, print_json
 
 
@@ -218,6 +218,117 @@ class Mixed(Job):
             show_progress=not self.quiet,
         )
         print((self.results / "mixed-table.json").read_text() if self.json else result)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Readers(Job):
+    """What `inr` and `zoos` have in common."""
+
+    small: bool = False  # A small version, for CPUs.
+    out: Folder = None  # For results; out/inr or out/zoos by default.
+    seed: int = 0  # Seed of the zoos.
+    seeds: int | None = None  # Predictors of each method; 5 by default, 2 with --small.
+    rows: tuple[str, ...] = ()  # Which zoos, as listed above; all by default.
+    methods: tuple[str, ...] = ()  # Which methods; all by default.
+    data: Data = None  # Folder with datasets; the variable UNF_DATA by default.
+
+    def compare(self, known: dict[str, readers.Row]) -> None:
+        """Build zoos, train what has no result yet, print the tables."""
+        if unknown := [name for name in self.rows if name not in known]:
+            raise CommandError(f"--rows has {unknown[0]!r}; expected some of {list(known)}")
+        result = readers.run(
+            {name: known[name] for name in self.rows or known},
+            self.results,
+            seed=self.seed,
+            seeds=(2 if self.small else 5) if self.seeds is None else self.seeds,
+            methods=self.methods,
+            folder=self.data and str(self.data),
+            show_progress=not self.quiet,
+        )
+        print(result.to_json() if self.json else result)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inr(_Readers):
+    """Read the class of an image off the weights of its implicit network, with every method.
+
+    The zoos are mnist-1, mnist-10, fashion-mnist-1, fashion-mnist-10, cifar10-1, and cifar10-10,
+    with one or ten networks for each training image; digits-1 with --small.
+
+    Examples:
+        unf reproduce inr --small                        (two CPU cores, minutes)
+        unf reproduce inr --rows mnist-1 --data DIR      (for a GPU)
+        unf reproduce inr --rows mnist-1 --methods reader,probe --seeds 1 --data DIR
+    """
+
+    @property
+    def results(self) -> Path:
+        """The folder of the zoos and the predictors."""
+        return self.out or Path("out") / ("inr-small" if self.small else "inr")
+
+    def run(self) -> None:
+        """Compare on implicit networks."""
+        self.compare(readers.INR_SMALL if self.small else readers.INR)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Zoos(_Readers):
+    """Predict the success of networks from their weights in three zoos, with every method.
+
+    The zoos are small-cnn (gray CIFAR-10), varied-rnn, in which settings say little, and tiny-rnn,
+    the paper's.
+
+    Examples:
+        unf reproduce zoos --small                       (two CPU cores, minutes)
+        unf reproduce zoos --rows small-cnn --data DIR   (for a GPU)
+    """
+
+    @property
+    def results(self) -> Path:
+        """The folder of the zoos and the predictors."""
+        return self.out or Path("out") / ("zoos-small" if self.small else "zoos")
+
+    def run(self) -> None:
+        """Compare on zoos of classifiers and recurrent networks."""
+        self.compare(readers.ZOOS_SMALL if self.small else readers.ZOOS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edit(Job):
+    """Edit images through the weights of their implicit networks: dilate, erode, raise contrast.
+
+    Examples:
+        unf reproduce edit --small                       (two CPU cores, minutes)
+        unf reproduce edit --edits dilate --data DIR     (MNIST; for a GPU)
+    """
+
+    small: bool = False  # A small version, for CPUs.
+    out: Folder = None  # For results; out/edit by default.
+    seed: int = 0  # Seed of the zoo.
+    seeds: int | None = None  # Editors of each kind; 5 by default, 1 with --small.
+    edits: tuple[str, ...] = tuple(edit.EDITS)  # What is done to images.
+    data: Data = None  # Folder with datasets; the variable UNF_DATA by default.
+    # Folder of the zoo, if it is not to be built again, such as out/inr/mnist-1/zoo.
+    zoo: Folder = None
+
+    @property
+    def results(self) -> Path:
+        """The folder of the zoo and the editors."""
+        return self.out or Path("out") / ("edit-small" if self.small else "edit")
+
+    def run(self) -> None:
+        """Build the zoo, train what has no result yet, print the table."""
+        result = edit.run(
+            edit.SMALL if self.small else edit.FULL,
+            self.results,
+            edits=self.edits,
+            seed=self.seed,
+            seeds=(1 if self.small else 5) if self.seeds is None else self.seeds,
+            folder=self.data and str(self.data),
+            zoo_folder=self.zoo,
+            show_progress=not self.quiet,
+        )
+        print(result.to_json() if self.json else result)
 
 
 def _steps(text: str, tasks: tuple[str, ...]) -> dict[str, int]:

@@ -51,6 +51,9 @@ COMMANDS: dict[str, Any] = {
     "reproduce figure2": _experiments.Figure2,
     "reproduce generalize": _experiments.Generalize,
     "reproduce mixed": _experiments.Mixed,
+    "reproduce inr": _experiments.Inr,
+    "reproduce edit": _experiments.Edit,
+    "reproduce zoos": _experiments.Zoos,
     "report": _experiments.Report,
     "doctor": _installation.Doctor,
 }

@@ -2,11 +2,13 @@
 
 The encoder reads a question such as `815+20`, padded on its left; its last state is the decoder's
 first. The decoder reads `=` and then the answer so far, and predicts the next character: `835`
-and the end sign. Fresh problems are drawn on the device; no two are the same in practice.
+and the end sign. Problems are drawn on the device; unless `num_problems` is given, no two are the
+same in practice.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf, isinf
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -42,6 +44,15 @@ class Addition(Task):
     >>> problems = task.problems(2, key=jax.random.key(0))
     >>> problems.questions.shape, problems.answers.shape
     ((2, 7), (2, 5))
+
+    Attributes:
+        digits: the largest number of digits.
+        hidden: size of the recurrent state.
+        batch_size: problems in a batch.
+        num_measured: problems in a measurement.
+        dtype: of activations.
+        initial_scale: multiplies the initial weights.
+        num_problems: how many different problems there are to train on, the same for all.
     """
 
     digits: int = 5
@@ -49,6 +60,8 @@ class Addition(Task):
     batch_size: int = 128
     num_measured: int = 10_000
     dtype: str = "float32"
+    initial_scale: float = 1.0
+    num_problems: float = inf
 
     name: ClassVar[str] = "addition"
     horizon: ClassVar[int] = 3000
@@ -65,8 +78,15 @@ class Addition(Task):
         return Data((), ())
 
     def batch(self, examples: tuple[()], *, key: PRNGKeyArray) -> Problems:
-        """Fresh problems."""
-        return self.problems(self.batch_size, key=jax.random.split(key)[0])  # as in older zoos
+        """Fresh problems, or those of a fixed number of seeds."""
+        first, second = jax.random.split(key)
+        if isinstance(self.num_problems, float) and isinf(self.num_problems):
+            return self.problems(self.batch_size, key=first)  # as in older zoos
+        seeds = jax.random.uniform(second, (self.batch_size,), jnp.float32)
+        seeds = (seeds * self.num_problems).astype(jnp.int32)
+        keys = jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(0), seed))(seeds)
+        drawn = jax.vmap(lambda one: self.problems(1, key=one))(keys)
+        return jax.tree.map(lambda x: x[:, 0], drawn)
 
     def problems(self, size: int, *, key: PRNGKeyArray) -> Problems:
         """Draw problems: each operand has 1 to `digits` digits, all lengths equally often."""
@@ -91,7 +111,8 @@ class Addition(Task):
         symbols, hidden = len(SYMBOLS), self.hidden
 
         def kernel(*shape: int) -> Array:
-            return jax.nn.initializers.lecun_normal()(next(keys), shape, jnp.float32)
+            drawn = jax.nn.initializers.lecun_normal()(next(keys), shape, jnp.float32)
+            return self.initial_scale * drawn
 
         params: dict = {}
         for cell in ("encoder", "decoder"):

@@ -8,11 +8,13 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ...graph import infer
 from ...spec import WeightSpace
 from .._folder import added
+from ..data._images import Images, load_images
 from ._convolution import convolve
 from ._task import (
     ACTIVATIONS,
@@ -152,7 +154,8 @@ class CNNTask(ImageTask):
 class SmallCNN(ImageTask):
     """3×3 convolutions, global average, linear; 4,970 weights at 16 channels on gray images.
 
-    Every convolution but the first halves the image. The last three fields vary in a zoo:
+    Every convolution but the first halves the image. With `gray`, images are the means of their
+    colors. The last three fields vary in a zoo:
     initial weights have the deviation `initial_scale`/√fan-in, features are dropped at the rate
     `dropout` before the linear layer, and training sees the first `data_fraction` of the images.
     """
@@ -160,6 +163,7 @@ class SmallCNN(ImageTask):
     dataset: str = "digits"
     channels: int = 16
     num_convolutions: int = 3
+    gray: bool = False
     initial_scale: float = 1.0
     dropout: float = 0.0
     data_fraction: float = 1.0
@@ -168,6 +172,17 @@ class SmallCNN(ImageTask):
 
     def __post_init__(self):
         check_positive(self, "batch_size", "channels", "num_convolutions")
+
+    @cached_property
+    def _images(self) -> Images:
+        found = load_images(self.dataset, self.folder)
+        if not self.gray:
+            return found
+
+        def mean(x: np.ndarray) -> np.ndarray:
+            return x.mean(axis=-1, keepdims=True).round().astype(np.uint8)
+
+        return found._replace(train_x=mean(found.train_x), test_x=mean(found.test_x))
 
     def init(self, *, key: PRNGKeyArray) -> PyTree:
         """Normal weights, zero biases."""

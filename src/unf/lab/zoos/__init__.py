@@ -6,7 +6,15 @@ zoo = zoos.build(zoos.TinyRNN(hidden=16), "out/zoo", models=256)
 
 from ._build import build
 from ._mixed import MixedRecipe, build_mixed
-from ._recipe import ClassifierZoo, ImplicitZoo, Recipe, SmallCNNZoo, TinyRNN, TwoMoonsZoo
+from ._recipe import (
+    ClassifierZoo,
+    ImplicitZoo,
+    Recipe,
+    SmallCNNZoo,
+    TinyRNN,
+    TwoMoonsZoo,
+    VariedRNN,
+)
 
 __all__ = [
     "ClassifierZoo",
@@ -16,6 +24,7 @@ __all__ = [
     "SmallCNNZoo",
     "TinyRNN",
     "TwoMoonsZoo",
+    "VariedRNN",
     "build",
     "build_mixed",
 ]

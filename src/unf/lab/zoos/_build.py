@@ -132,7 +132,7 @@ def describe(recipe: Recipe, *, models: int, seed: int, chunk: int) -> dict[str,
         "models": models,
         "seed": seed,
         "chunk": chunk,
-        "choices": sorted(drawn),
+        "choices": sorted(drawn.keys() - set(recipe.unrecorded)),
         "space": recipe.task.space.to_json(),
     }
     return json.loads(json.dumps(attributes))
@@ -197,7 +197,8 @@ def _store(
     trained = jax.device_get(trained)
     names = [array_name(leaf.path) for leaf in recipe.task.space.leaves]
     values = dict(zip(names, jax.tree.leaves(trained.params), strict=True))
-    values |= {f"choices.{name}": value for name, value in trained.choices.items()}
+    told = trained.choices.keys() - set(recipe.unrecorded)
+    values |= {f"choices.{name}": trained.choices[name] for name in told}
     values |= {
         "success": trained.success,
         "loss": trained.loss,

@@ -32,6 +32,8 @@ class Recipe:
     name: ClassVar[str]
     recorded: ClassVar[tuple[str, ...]] = ()
     """Settings that are stored, but that no network is trained with."""
+    unrecorded: ClassVar[tuple[str, ...]] = ()
+    """Settings that networks are trained with, but that are not stored."""
 
     steps: int = 3000
     """Training steps of each network."""
@@ -125,6 +127,56 @@ class TinyRNN(Recipe):
 
 
 @dataclass(frozen=True)
+class VariedRNN(TinyRNN):
+    """A Tiny RNN Zoo where weights matter: much that decides about success is not on record.
+
+    Only learning rates and batch sizes are. The scale of the initial weights, the number of steps,
+    the number of different problems, and whether gradients are clipped vary in secret, so that
+    what a predictor knows beyond settings it has read from the weights.
+    """
+
+    name: ClassVar[str] = "varied-rnn"
+    unrecorded: ClassVar[tuple[str, ...]] = ("initial_scale", "steps", "num_problems", "clip")
+
+    steps: int = 2000
+    """Largest number of training steps."""
+    min_steps: int = 200
+    """Smallest number of training steps, which are log-uniform."""
+    min_scale: float = 0.3
+    """Lower end of the initial scales, which are log-uniform multiples of 1/√fan-in."""
+    max_scale: float = 3.0
+    """Upper end of the initial scales."""
+    min_problems: int = 300
+    """Lower end of the numbers of different training problems, which are log-uniform."""
+    max_problems: int = 1_000_000
+    """Upper end of the numbers of different training problems."""
+    max_norm: float = 0.3
+    """Half of the networks are trained with gradients clipped to this norm."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        self._check_ranges("scale", "problems")
+        if self.min_steps < 1 or self.max_norm <= 0:
+            raise ValueError(
+                f"min_steps is {self.min_steps} and max_norm {self.max_norm}; expected at least 1, "
+                "and a positive number"
+            )
+
+    def draw(self, *, key: PRNGKeyArray) -> Choices:
+        """Learning rate, initial scale, length, number of problems, and clipping."""
+        keys = jax.random.split(key, 5)
+        longest = float(max(self.steps, self.min_steps))
+        clipped = jax.random.bernoulli(keys[4])
+        return {
+            **super().draw(key=keys[0]),
+            "initial_scale": log_uniform(self.min_scale, self.max_scale, keys[1]),
+            "steps": jnp.round(log_uniform(float(self.min_steps), longest, keys[2])),
+            "num_problems": jnp.round(log_uniform(self.min_problems, self.max_problems, keys[3])),
+            "clip": jnp.where(clipped, self.max_norm, jnp.inf).astype(jnp.float32),
+        }
+
+
+@dataclass(frozen=True)
 class SmallCNNZoo(Recipe):
     """Small image classifiers, after the Small CNN Zoo of Unterthiner et al. (2020)."""
 
@@ -140,6 +192,8 @@ class SmallCNNZoo(Recipe):
     """Folder of the dataset's files; by default the one that UNF_DATA names."""
     channels: int = 16
     """Channels of each of the three convolutions."""
+    gray: bool = False
+    """Train on the mean of an image's colors."""
     min_scale: float = 0.1
     """Lower end of the initial scales, which are log-uniform multiples of 1/√fan-in."""
     max_scale: float = 3.0
@@ -165,7 +219,9 @@ class SmallCNNZoo(Recipe):
     @cached_property
     def task(self) -> SmallCNN:
         """Classifying the dataset's images."""
-        return SmallCNN(self.dataset, self.data_folder or None, channels=self.channels)
+        return SmallCNN(
+            self.dataset, self.data_folder or None, channels=self.channels, gray=self.gray
+        )
 
     def draw(self, *, key: PRNGKeyArray) -> Choices:
         """Learning rate, initial scale, dropout, weight decay, and the fraction of the data."""
@@ -327,6 +383,8 @@ class ImplicitZoo(Recipe):
     """Networks for each training image, from different initial weights; test images have one."""
     hidden: int = 32
     """Neurons of each of the two hidden layers."""
+    initial_bias: float = 0.0
+    """Biases start between −1 and 1 times this over √fan-in; 1 is PyTorch's default."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -340,7 +398,10 @@ class ImplicitZoo(Recipe):
     @cached_property
     def task(self) -> ImplicitImage:
         """Learning an image."""
-        return ImplicitImage(self.dataset, self.data_folder or None, hidden=self.hidden)
+        return ImplicitImage(
+            self.dataset, self.data_folder or None, hidden=self.hidden,
+            initial_bias=self.initial_bias,
+        )  # fmt: skip
 
     @cached_property
     def _order(self) -> Int[np.ndarray, " models"]:
@@ -370,7 +431,7 @@ FORM = ("dataset", "kind", "depth", "width", "residual", "norm")
 
 RECIPES: dict[str, type[Recipe]] = {
     recipe.name: recipe
-    for recipe in (TinyRNN, SmallCNNZoo, TwoMoonsZoo, ClassifierZoo, ImplicitZoo)
+    for recipe in (TinyRNN, VariedRNN, SmallCNNZoo, TwoMoonsZoo, ClassifierZoo, ImplicitZoo)
 }
 """Kinds of zoos by name."""
 

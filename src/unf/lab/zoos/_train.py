@@ -19,8 +19,9 @@ from ...zoo import ZooError
 from ...zoo._zoo import REPEATS
 from ._recipe import Choices, Recipe
 
-OPTIMIZER = ("learning_rate", "weight_decay", "steps")
-"""Settings of Adam, and how long it trains; all others are the task's."""
+OPTIMIZER = ("learning_rate", "weight_decay", "steps", "clip")
+"""Settings of Adam, how long it trains, and the largest norm of a gradient; all others are the
+task's."""
 
 
 class Trained(NamedTuple):
@@ -165,6 +166,9 @@ def _compiled(recipe: Recipe, batch_size: int) -> tuple[Callable, Callable, Call
         task = task_of(run.choices)
         batch = task.batch(examples, key=jax.random.fold_in(train_key, index))
         gradient = jax.grad(task.loss)(run.params, batch)
+        if "clip" in run.choices:
+            share = run.choices["clip"] / jnp.maximum(optax.global_norm(gradient), 1e-12)
+            gradient = jax.tree.map(lambda g: g * jnp.minimum(share, 1.0), gradient)
         updates, moments = adam.update(gradient, run.moments)
         rate, decay = run.choices["learning_rate"], run.choices.get("weight_decay", 0.0)
         rate = jnp.where(index < run.choices.get("steps", jnp.inf), rate, 0.0)
