@@ -11,13 +11,22 @@ import unf
 import unf.lab.zoos
 from unf.lab.plots import zoo_overview
 from unf.lab.tasks._moons import TwoMoons
-from unf.lab.zoos import ClassifierZoo, ImplicitZoo, Recipe, SmallCNNZoo, TinyRNN, TwoMoonsZoo
+from unf.lab.zoos import (
+    ClassifierZoo,
+    ImplicitZoo,
+    Recipe,
+    SmallCNNZoo,
+    TinyRNN,
+    TwoMoonsZoo,
+    VariedRNN,
+)
 from unf.lab.zoos._recipe import RECIPES
 from unf.lab.zoos._train import train_chunk
 from unf.zoo import ZooError
 
 TINY = {
     "tiny-rnn": TinyRNN(hidden=3, digits=1, steps=3, problems=20, dtype="float32"),
+    "varied-rnn": VariedRNN(hidden=3, digits=1, steps=3, min_steps=3, problems=20, dtype="float32"),
     "small-cnn": SmallCNNZoo(channels=2, steps=3),
     "two-moons": TwoMoonsZoo(width=3, steps=3),
     "classifier": ClassifierZoo(dataset="digits", width=3, steps=3, min_steps=3),

@@ -53,6 +53,7 @@ class Build(Job, Generic[R]):
             --batch-sizes 32,64,128 --out out/zoo          (two CPU cores, two minutes)
         unf zoo build tiny-rnn --out out/tiny-rnn          (a GPU, ten minutes)
         unf zoo build tiny-rnn --out out/tiny-rnn --resume
+        unf zoo build varied-rnn --models 8000 --out out/varied-rnn    (a GPU, minutes)
         unf zoo build small-cnn --models 64 --out out/small-cnn
         unf zoo build two-moons --models 500 --out out/two-moons
         unf zoo build classifier --dataset digits --kind cnn --models 64 --out out/classifier

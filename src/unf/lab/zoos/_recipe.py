@@ -140,6 +140,10 @@ class VariedRNN(TinyRNN):
 
     steps: int = 2000
     """Largest number of training steps."""
+    digits: int = 3
+    """Operands have 1 to this many digits."""
+    problems: int = 20_000
+    """Problems in each of the two measurements."""
     min_steps: int = 200
     """Smallest number of training steps, which are log-uniform."""
     min_scale: float = 0.3
@@ -171,7 +175,9 @@ class VariedRNN(TinyRNN):
             **super().draw(key=keys[0]),
             "initial_scale": log_uniform(self.min_scale, self.max_scale, keys[1]),
             "steps": jnp.round(log_uniform(float(self.min_steps), longest, keys[2])),
-            "num_problems": jnp.round(log_uniform(self.min_problems, self.max_problems, keys[3])),
+            "num_problems": jnp.round(
+                log_uniform(float(self.min_problems), float(self.max_problems), keys[3])
+            ),
             "clip": jnp.where(clipped, self.max_norm, jnp.inf).astype(jnp.float32),
         }
 

@@ -167,7 +167,8 @@ def _compiled(recipe: Recipe, batch_size: int) -> tuple[Callable, Callable, Call
         batch = task.batch(examples, key=jax.random.fold_in(train_key, index))
         gradient = jax.grad(task.loss)(run.params, batch)
         if "clip" in run.choices:
-            share = run.choices["clip"] / jnp.maximum(optax.global_norm(gradient), 1e-12)
+            squares = sum(jnp.sum(jnp.square(g)) for g in jax.tree.leaves(gradient))
+            share = run.choices["clip"] / jnp.sqrt(jnp.maximum(squares, 1e-24))
             gradient = jax.tree.map(lambda g: g * jnp.minimum(share, 1.0), gradient)
         updates, moments = adam.update(gradient, run.moments)
         rate, decay = run.choices["learning_rate"], run.choices.get("weight_decay", 0.0)
