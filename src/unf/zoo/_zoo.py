@@ -285,7 +285,8 @@ class Zoo(Models):
         """Divide the finished models at random.
 
         If the zoo has a setting `heldout`, those where it is 1 are tested on, and no others. If it
-        has a setting `image`, all models of an image are in one part.
+        has a setting `image`, all models of an image are in one part, and without `heldout` those
+        of a tenth of the images are tested on.
 
         Args:
             sizes: how many to train on, to validate with and to test on; by default 8:1:1.
@@ -297,9 +298,13 @@ class Zoo(Models):
         """
         models = np.flatnonzero(self.status != Status.MISSING) if diverged else self.trained
         groups, heldout = (self.settings.get(name) for name in ABOUT_IMAGES[:2])
-        if heldout is None:
+        if heldout is None and groups is None:
             return divide(models, sizes, seed, self._where)
         images = models if groups is None else groups[models]
+        if heldout is None:
+            each = np.random.default_rng(seed).permutation(np.unique(images))
+            heldout = np.zeros(self.models)
+            heldout[models] = np.isin(images, each[: -(-len(each) // 10)])
         return divide_by_image(models, images, heldout[models] > 0, sizes, seed, self._where)
 
     def damage(self) -> list[tuple[int, str]]:

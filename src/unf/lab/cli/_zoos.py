@@ -23,6 +23,7 @@ from .. import plots, predict
 from ..predict._methods import defaults_of
 from ..zoos import MixedRecipe, Recipe, build, build_mixed
 from ..zoos._files import read_zoo
+from ..zoos._published import read_published
 from ._command import (
     Command,
     CommandError,
@@ -133,17 +134,27 @@ class Import(Job):
     its inputs, or a WeightSpace. Arrays in the files have the names of the parameters, such as
     Dense_0/kernel or 0.weight.
 
+    --layout reads a zoo that others have published, as they have published it: the SIRENs of
+    DWSNets (dws-siren) or of NFN (nfn-siren), or the Small CNN Zoo (small-cnn-zoo). It needs
+    neither scores nor a network.
+
     Examples:
         unf zoo import networks --scores scores.csv --network my_model:example --out out/mine
         unf zoo import networks --scores scores.csv --settings optimizer,learning_rate \
             --network my_model.py:example --out out/mine
+        unf zoo import mnist-inrs --layout dws-siren --out out/mnist-inrs
+        unf zoo import cifar10 --layout small-cnn-zoo --out out/cifar10
     """
 
     at_once: ClassVar[bool] = True
 
     folder: Annotated[Positional[Path], arg(metavar="FOLDER")]  # The networks, one in each file.
-    scores: Annotated[Path, arg(metavar="FILE")]  # CSV: a file name and scores in each line.
-    network: Annotated[str, arg(metavar="TARGET")]  # The function that returns the network.
+    # CSV: a file name and scores in each line.
+    scores: Annotated[Path | None, arg(metavar="FILE")] = None
+    # The function that returns the network.
+    network: Annotated[str | None, arg(metavar="TARGET")] = None
+    # The layout of a published zoo: dws-siren, nfn-siren, or small-cnn-zoo.
+    layout: Annotated[str | None, arg(metavar="NAME")] = None
     out: ZooFolder  # The folder of the zoo.
     # Columns of the CSV file that say how each network was trained.
     settings: Annotated[tuple[str, ...], arg(metavar="NAME,…")] = ()
@@ -156,8 +167,20 @@ class Import(Job):
     def run(self) -> None:
         """Read all files, write the zoo and describe it."""
         check_free(self.out)
+        self._read().save(self.out)
+        zoo = Zoo(self.out)
+        print_json(zoo.summary()) if self.json else print(zoo.describe())
+
+    def _read(self) -> Zoo:
+        if self.layout is not None:
+            if self.scores or self.network or self.settings:
+                raise CommandError("--layout needs no --scores, --network, or --settings")
+            return read_published(self.folder, self.layout, show_progress=not self.quiet)
+        if self.scores is None or self.network is None:
+            missing = "--scores" if self.scores is None else "--network"
+            raise CommandError(f"{missing} is missing; or name a published zoo with --layout")
         example = load_example(self.network)
-        zoo = read_zoo(
+        return read_zoo(
             self.folder,
             self.scores,
             example.infer(),
@@ -165,9 +188,6 @@ class Import(Job):
             others_allowed=isinstance(example.network, WeightSpace),
             show_progress=not self.quiet,
         )
-        zoo.save(self.out)
-        zoo = Zoo(self.out)
-        print_json(zoo.summary()) if self.json else print(zoo.describe())
 
 
 @dataclass(frozen=True, kw_only=True)

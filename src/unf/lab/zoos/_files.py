@@ -275,6 +275,18 @@ def _tensors(state: Mapping, kind: type) -> Iterator[tuple[str, np.ndarray]]:
             yield str(name), (tensor.float() if tensor.is_floating_point() else tensor).numpy()
 
 
+def read_file(file: Path) -> Arrays:
+    """The arrays of a file by name.
+
+    Raises:
+        ZooError: if it cannot be read.
+    """
+    try:
+        return _READERS[file.suffix](file)
+    except _Misfit as error:
+        raise ZooError(f"{file}: {error}") from error
+
+
 _READERS: dict[str, Callable[[Path], Arrays]] = {
     ".safetensors": _read_safetensors,
     ".npz": _read_npz,

@@ -1,0 +1,245 @@
+"""Zoos that others have published, read from their files as they are."""
+
+import ast
+import csv
+import gzip
+import os
+import re
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from ..._progress import Progress, say
+from ...spec import WeightSpace
+from ...zoo import Zoo, ZooError
+from ...zoo._arrays import is_name
+from ._files import Arrays, read_file
+
+FREQUENCY = 30.0
+"""ω of the published SIRENs."""
+_RESOLUTION = 28
+
+
+def read_published(folder: str | os.PathLike, layout: str, *, show_progress: bool = True) -> Zoo:
+    """A zoo that others have published, in memory.
+
+    Args:
+        folder: where its files are.
+        layout: one of `LAYOUTS`.
+        show_progress: show the rate and the time left on standard error.
+
+    Raises:
+        ZooError: if the layout is unknown, there are no such files, or one of them does not fit.
+    """
+    if layout not in LAYOUTS:
+        raise ZooError(f"unknown layout {layout!r}; expected one of {list(LAYOUTS)}")
+    if not Path(folder).is_dir():
+        raise ZooError(f"{folder}: no such folder")
+    return LAYOUTS[layout](Path(folder), show_progress)
+
+
+class _Siren(NamedTuple):
+    """The file of a network, and what it is of."""
+
+    file: Path
+    image: int
+    label: int
+    heldout: bool
+
+
+def _read_dws(folder: Path, show: bool) -> Zoo:
+    """SIRENs of DWSNets: a folder for each, such as mnist_png_training_2_23089."""
+    found = []
+    for file in sorted(folder.rglob("*.pth")):
+        for part in reversed(file.relative_to(folder).parts[:-1]):
+            if match := re.fullmatch(r".*_(training|train|testing|test)_(\d+)_(\d+)", part):
+                kind, label, number = match.groups()
+                found.append(_Siren(file, int(number), int(label), kind.startswith("test")))
+                break
+    expected = "folders such as mnist_png_training_2_23089 with a .pth file each"
+    return _read_sirens(folder, found, expected, show)
+
+
+def _read_nfn(folder: Path, show: bool) -> Zoo:
+    """SIRENs of NFN: folders such as randinit_smaller_5s, with files such as net123.pth.
+
+    Numbers go through the training images and then the test images.
+    """
+    found = []
+    for file in sorted(folder.rglob("net*.pth")):
+        number, label = re.fullmatch(r"net(\d+)", file.stem), re.search(r"_(\d)s", file.parent.name)
+        if number and label:
+            found.append(_Siren(file, int(number[1]), int(label[1]), heldout=False))
+    expected = "folders such as randinit_smaller_5s with files such as net123.pth"
+    if not found:
+        raise ZooError(f"{folder}: no networks; expected {expected}")
+    colors = len(_layers(read_file(found[0].file), found[0].file)[-1][1])
+    first = 60_000 if colors == 1 else 50_000
+    found = [each._replace(heldout=each.image >= first) for each in found]
+    return _read_sirens(folder, found, expected, show)
+
+
+def _read_sirens(folder: Path, found: list[_Siren], expected: str, show: bool) -> Zoo:
+    if not found:
+        raise ZooError(f"{folder}: no networks; expected {expected}")
+    first = _layers(read_file(found[0].file), found[0].file)
+    names = ["[in]", *(f"h{i}" for i in range(len(first) - 1)), "[out]"]
+    spec, shapes = {}, {}
+    for i, (source, target) in enumerate(pairwise(names)):
+        spec[f"layer{i}"] = {"kernel": f"{source} {target}", "bias": target}
+        kernel, bias = (jax.ShapeDtypeStruct(x.shape, jnp.float32) for x in first[i])
+        shapes[f"layer{i}"] = {"kernel": kernel, "bias": bias}
+    space = WeightSpace.from_spec(spec, shapes)
+    sizes = [kernel.shape for kernel, _ in first]
+    brightness = jax.jit(_brightness)
+    values: list[float] = []
+
+    def networks() -> Iterator[PyTree]:
+        with Progress("reading networks", len(found), unit="networks", show=show) as progress:
+            for each in found:
+                layers = _layers(read_file(each.file), each.file)
+                if [kernel.shape for kernel, _ in layers] != sizes:
+                    raise ZooError(
+                        f"{each.file}: kernels of {[kernel.shape for kernel, _ in layers]}, and "
+                        f"{sizes} in {found[0].file}; put networks of one size in a folder"
+                    )
+                params = {f"layer{i}": {"kernel": k, "bias": b} for i, (k, b) in enumerate(layers)}
+                values.append(float(brightness(params)))
+                progress.advance()
+                yield params
+
+    everything = list(networks())
+    stacked = jax.tree.map(lambda *x: np.stack(x), *everything)
+    # Images for testing have numbers of their own in one of the sets.
+    numbers = np.array([each.image + 10_000_000 * each.heldout for each in found], float)
+    settings = {
+        "image": numbers,
+        "label": np.array([each.label for each in found], float),
+        "heldout": np.array([each.heldout for each in found], float),
+    }
+    if not settings["heldout"].any():
+        del settings["heldout"]
+        say("no network is of a test image; the split will be random")
+    return Zoo.from_arrays(stacked, {"brightness": np.array(values)}, space, settings=settings)
+
+
+def _layers(arrays: Arrays, file: Path) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Kernels and biases in order, as they multiply from the right."""
+    weights = [x for name, x in arrays.items() if name.endswith("weight")]
+    biases = [x for name, x in arrays.items() if name.endswith("bias")]
+    fits = len(weights) == len(biases) > 1 and all(
+        w.ndim == 2 and b.shape == w.shape[:1] for w, b in zip(weights, biases, strict=True)
+    )
+    if not fits or any(a.shape[0] != b.shape[1] for a, b in pairwise(weights)):
+        shapes = {name: x.shape for name, x in arrays.items()}
+        raise ZooError(f"{file}: expected the weights and biases of an MLP, and found {shapes}")
+    return [(np.ascontiguousarray(w.T), b) for w, b in zip(weights, biases, strict=True)]
+
+
+def _brightness(params: PyTree) -> Array:
+    """The mean value of the image that a SIREN draws."""
+    line = jnp.linspace(-1, 1, _RESOLUTION, dtype=jnp.float32)
+    x = jnp.stack(jnp.meshgrid(line, line, indexing="ij"), axis=-1).reshape(-1, 2)
+    for i in range(len(params)):
+        layer = params[f"layer{i}"]
+        x = x @ layer["kernel"] + jnp.broadcast_to(layer["bias"], (len(x), len(layer["bias"])))
+        x = jnp.sin(FREQUENCY * x) if i + 1 < len(params) else x
+    return jnp.mean(x)
+
+
+_CNN_SCORES = ("test_accuracy", "test_loss", "train_accuracy", "train_loss")
+
+
+def _read_small_cnns(folder: Path, show: bool) -> Zoo:
+    """The Small CNN Zoo: weights.npy, layout.csv and metrics.csv.gz; the last step of each run."""
+    places = {name: folder / name for name in ("weights.npy", "layout.csv")}
+    plain = folder / "metrics.csv"
+    places["metrics"] = metrics = plain if plain.exists() else folder / "metrics.csv.gz"
+    if missing := [path for path in places.values() if not path.exists()]:
+        raise ZooError(
+            f"{missing[0]}: no such file; expected weights.npy, layout.csv, and metrics.csv.gz"
+        )
+    try:
+        weights = np.load(places["weights.npy"], mmap_mode="r", allow_pickle=False)
+        layout = _read_csv(places["layout.csv"])
+        table = _read_csv(metrics)
+        arrays = [
+            (row["varname"].removesuffix(":0"), tuple(ast.literal_eval(row["shape"])),
+             int(row["start_idx"]), int(row["end_idx"]))
+            for row in layout
+        ]  # fmt: skip
+        steps = np.array([int(float(row["step"])) for row in table])
+    except (OSError, ValueError, KeyError, SyntaxError) as error:
+        raise ZooError(f"{folder}: not a Small CNN Zoo ({error!r})") from error
+    if len(table) != len(weights):
+        raise ZooError(f"{folder}: {len(weights)} rows of weights, and {len(table)} of metrics")
+    spec, shapes = _cnn_spec([(name, shape) for name, shape, *_ in arrays], folder)
+    space = WeightSpace.from_spec(spec, shapes)
+    rows = np.flatnonzero(steps == steps.max())
+    kept = []
+    with Progress("reading networks", len(rows), unit="networks", show=show) as progress:
+        for some in np.array_split(rows, -(-len(rows) // 1000)):
+            kept.append(np.asarray(weights[some], np.float32))
+            progress.advance(len(some))
+    values = np.concatenate(kept)
+    finite = np.isfinite(values).all(axis=1)
+    if not finite.all():
+        say(f"{np.sum(~finite)} networks whose weights are not finite are left out")
+    values, rows = values[finite], rows[finite]
+    leaves = {
+        name: values[:, start:end].reshape(len(rows), *shape) for name, shape, start, end in arrays
+    }
+    chosen = [table[row] for row in rows]
+    scores = {name: np.array([float(row[name]) for row in chosen])
+              for name in _CNN_SCORES if name in table[0]}  # fmt: skip
+    settings = {
+        name.removeprefix("config."): _column([row[name] for row in chosen])
+        for name in table[0]
+        if name.startswith("config.") and is_name(name.removeprefix("config."))
+    }
+    return Zoo.from_arrays(leaves, scores, space, settings=settings)
+
+
+def _cnn_spec(
+    arrays: list[tuple[str, tuple[int, ...]]], folder: Path
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """Convolutions and a linear layer behind a global average, as a specification."""
+    kernels = [name for name, shape in arrays if len(shape) > 1]
+    names = ["[in]", *(f"c{i}" for i in range(len(kernels) - 1)), "[out]"]
+    spec, last = {}, -1
+    for name, shape in arrays:
+        last += len(shape) > 1
+        if len(shape) not in (1, 2, 4) or last < 0:
+            raise ZooError(f"{folder}: {name} has shape {shape}; expected kernels and biases")
+        window = f"[y{last}] [x{last}] " if len(shape) == 4 else ""
+        both = f"{window}{names[last]} {names[last + 1]}"
+        spec[name] = both if len(shape) > 1 else names[last + 1]
+    shapes = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in arrays}
+    return spec, shapes
+
+
+def _read_csv(path: Path) -> list[dict[str, str]]:
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def _column(cells: list[str]) -> np.ndarray:
+    """Numbers if all cells are, else words."""
+    try:
+        return np.array([float(cell or "nan") for cell in cells])
+    except ValueError:
+        return np.array(cells)
+
+
+LAYOUTS: dict[str, Callable[[Path, bool], Zoo]] = {
+    "dws-siren": _read_dws,
+    "nfn-siren": _read_nfn,
+    "small-cnn-zoo": _read_small_cnns,
+}
+"""Published zoos by name: the SIRENs of DWSNets and of NFN, and the Small CNN Zoo."""
