@@ -19,6 +19,7 @@ from . import (
     real,
     scaling,
     sharding,
+    siren,
     startup,
     tied,
     update,
@@ -32,6 +33,7 @@ SUITES = (
     "growth",
     "real",
     "readers",
+    "siren",
     "tied",
     "update",
     "infer",
@@ -56,7 +58,8 @@ def main() -> None:
     parser.add_argument(
         "--only",
         default="",
-        help="literal, profile, lopt, estimates, tied, update: only cases with this in their name",
+        help="literal, profile, siren, lopt, estimates, tied, update: only cases that have this "
+        "in their name",
     )
     parser.add_argument("--gradient", action="store_true", help="real: gradients too")
     options = parser.parse_args()
@@ -134,6 +137,9 @@ def _run(suite: str, options: argparse.Namespace) -> tuple[list, str]:
             print(f"measuring {name}, {channels} channels, {kind} ...", flush=True)
             rows.append(readers.run(name, channels, kind))
         return rows, readers.report(rows)
+    if suite == "siren":
+        rows = siren.run(tuple(name for name in siren.CASES if options.only in name))
+        return rows, siren.report(rows)
     if suite == "tied":
         for case in tied.cases():
             if options.only in case.name:

@@ -85,3 +85,23 @@ def test_state_dicts_are_imported(tmp_path, capsys, suffix):
     assert f"1.{suffix}: holds a list; save module.state_dict()" in printed
     assert f"2.{suffix}: no array 'embed.weight'" in printed
     assert not (tmp_path / "other").exists()
+
+
+def test_published_sirens_are_imported(tmp_path):
+    """In the layout of DWSNets: a folder for each image, named after its class and number."""
+    modules = [
+        torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+        for _ in range(3)
+    ]
+    for i, module in enumerate(modules):
+        folder = tmp_path / "inrs" / f"mnist_png_training_{i + 5}_{i}" / "checkpoints"
+        folder.mkdir(parents=True)
+        torch.save(module.state_dict(), folder / "model_final.pth")
+    words = ["zoo", "import", f"{tmp_path}/inrs", "--layout", "dws-siren"]
+    assert main([*words, "--out", f"{tmp_path}/zoo", "--quiet"]) == 0
+    zoo = Zoo(tmp_path / "zoo")
+    assert sorted(zoo.settings["label"]) == [5, 6, 7]
+    kernels = zoo.weights()["layer1"]["kernel"]
+    for row, label in enumerate(zoo.settings["label"]):
+        expected = modules[int(label) - 5][1].weight.detach().numpy().T
+        np.testing.assert_array_equal(kernels[row], expected)
