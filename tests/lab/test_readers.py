@@ -2,12 +2,14 @@
 
 import json
 
+import jax
 import numpy as np
 import pytest
 
 from unf.lab import edit, readers
 from unf.lab.cli import main
-from unf.lab.zoos import ImplicitZoo, SmallCNNZoo, VariedRNN, build
+from unf.lab.zoos import ImplicitZoo, SmallCNNZoo, VariedRNN
+from unf.lab.zoos._build import describe
 
 IMPLICIT = ImplicitZoo(dataset="digits", hidden=3, steps=2)
 ROWS = {
@@ -85,11 +87,10 @@ def test_editing(tmp_path):
         edit.run(setting, tmp_path, **options | {"seeds": 1})
 
 
-def test_what_varies_in_secret_is_not_stored(tmp_path):
-    recipe = VariedRNN(
-        hidden=2, digits=1, steps=2, min_steps=1, problems=10, batch_sizes=(2,), dtype="float32"
-    )
-    zoo = build(recipe, tmp_path / "zoo", models=8, show_progress=False)
-    assert set(zoo.settings) == {"learning_rate", "batch_size"}
+def test_what_varies_in_secret_is_not_stored():
+    drawn = VariedRNN().draw(key=jax.random.key(0))
+    assert set(VariedRNN.unrecorded) < set(drawn)
+    stored = describe(VariedRNN(), models=8, seed=0, chunk=4)["choices"]
+    assert stored == ["learning_rate"]
     with pytest.raises(ValueError, match="problems from 9 to 3; expected 0 < min_problems"):
         VariedRNN(min_problems=9, max_problems=3)

@@ -60,7 +60,7 @@ _PROBED = (*Row.methods, "reader-probe")
 
 def _images(title: str, dataset: str, copies: int, **options: Any) -> Row:
     title = f"{title}, {'one network' if copies == 1 else f'{copies} networks'} an image"
-    recipe = ImplicitZoo(dataset=dataset, copies=copies)
+    recipe = ImplicitZoo(dataset=dataset, copies=copies, steps=500)
     return Row(title, recipe, steps=17_000, methods=_PROBED, **options)
 
 

@@ -120,19 +120,8 @@ def fit(
     so that the constants also serve spaces that were not fitted. All programs are compiled first,
     several at a time.
 
-    A loss that is a function trains through whatever it computes. To edit networks, let it run the
-    network that the model has written:
-
-    >>> def fn(params, x):
-    ...     return jax.numpy.tanh(x @ params["w0"]) @ params["w1"]
-    >>> x = jax.numpy.ones((3, 2))
-    >>> def loss(edited, wanted):
-    ...     return jax.numpy.mean((unf.models.average(fn)(edited, x) - wanted) ** 2)
-    >>> editor = unf.models.editor(space, key=jax.random.key(3), size="small")
-    >>> wanted = 1 + jax.vmap(fn, (0, None))(weights, x)
-    >>> result = unf.fit(editor, weights, wanted, loss=loss, key=jax.random.key(4), epochs=1)
-    >>> result.model.predict(weights)["w0"].shape
-    (50, 2, 4, 1)
+    A loss that is a function trains through whatever it computes: to edit networks, let it run the
+    network that the model has written (`unf.models.editor`).
 
     Args:
         model: maps features to a vector, e.g. an `InvariantUNF`, or with a loss that is a function

@@ -38,7 +38,8 @@ class GatedBlock(eqx.Module):
 
     To know what a network computes, a model has to multiply: weights by the activations that they
     meet. A product of two features does so exactly, which a sum before an activation does not.
-    V starts at zero, so that a deep stack starts as a shallow model.
+    V starts at zero, so that a deep stack starts as a shallow model. Dropout drops whole channels,
+    so that training is equivariant, too, and few random numbers are needed.
     """
 
     norm: Pointwise
@@ -58,7 +59,10 @@ class GatedBlock(eqx.Module):
     ) -> PyTree:
         """Apply to features with a trailing channel axis."""
         hidden = jax.tree.map(_gate, self.layer(self.norm(x), **sharding))
-        hidden = Pointwise(eqx.nn.Dropout(dropout))(hidden, key=key)
+        if key is not None and dropout:
+            channels = jax.tree.leaves(hidden)[0].shape[-1:]
+            kept = jax.random.bernoulli(key, 1 - dropout, channels) / (1 - dropout)
+            hidden = jax.tree.map(lambda leaf: leaf * jnp.broadcast_to(kept, leaf.shape), hidden)
         return jax.tree.map(jnp.add, x, self.project(hidden))
 
     def on(self, space: WeightSpace) -> "GatedBlock":
@@ -344,8 +348,8 @@ def average(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     >>> import jax.numpy as jnp
     >>> weights = {"w": jnp.array([[1.0, 3.0], [0.0, 2.0]])}  # two weights, two networks
-    >>> average(lambda params, x: x @ params["w"])(weights, jnp.ones(2))
-    Array(3., dtype=float32)
+    >>> float(average(lambda params, x: x @ params["w"])(weights, jnp.ones(2)))
+    3.0
     """
 
     def averaged(weights: PyTree, *inputs: Any, **options: Any) -> Any:

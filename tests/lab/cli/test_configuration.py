@@ -40,7 +40,7 @@ def test_every_run_can_be_written_down(name, tmp_path):
     path.write_text(as_toml(command, name, path))
     assert tomllib.loads(path.read_text())["command"] == name
     again = understand(name, ["--config", str(path)])
-    if hasattr(command, "zoo"):
+    if getattr(command, "zoo", None) is not None:
         command = dataclasses.replace(command, zoo=command.zoo.absolute())
     assert dataclasses.replace(again, config=None) == command
 

@@ -11,6 +11,7 @@ def tiny_readers(monkeypatch):
     """Readers that compile in seconds."""
     options = {"hidden_channels": 4, "num_blocks": 1, "num_frequencies": 2}
     monkeypatch.setitem(SIZES, "base", options)
+    monkeypatch.setattr("unf.models._reader._MLP_WIDTH", 16)
 
 
 @pytest.fixture(scope="package")

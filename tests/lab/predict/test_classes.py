@@ -1,6 +1,7 @@
 """Predicting classes: of images from implicit networks, and words among settings."""
 
 import csv
+import dataclasses
 import json
 
 import jax
@@ -14,11 +15,12 @@ from unf.lab.cli import main
 from unf.lab.predict import PredictError, Training
 from unf.lab.tasks import ImplicitImage
 from unf.lab.zoos import ImplicitZoo, build
+from unf.models import StatNN
 from unf.testing import spaces
 from unf.zoo import Zoo
 
 SPACE = spaces.mlp(2, 4, 1)
-TRAINING = Training(epochs=12, batch_size=16, learning_rate=1e-2, standardize=True)
+TRAINING = Training(epochs=40, batch_size=16, learning_rate=1e-2, standardize=True)
 
 
 def make_zoo(score="kind"):
@@ -32,6 +34,17 @@ def make_zoo(score="kind"):
     losses = {"loss": rng.random(150)}
     zoo = Zoo.from_arrays(SPACE.unflatten(scaled), losses, SPACE, settings=settings)
     return zoo, kinds
+
+
+@pytest.fixture(autouse=True)
+def small_predictors(monkeypatch):
+    """Predictors that are compiled quickly."""
+
+    def make(problem, key):
+        return StatNN(problem.space, 1, problem.out_size, key=key, mlp_width=16, mlp_layers=2)
+
+    small = dataclasses.replace(predict.METHODS["statnn"], make=make)
+    monkeypatch.setitem(predict.METHODS, "statnn", small)
 
 
 @pytest.fixture(scope="module")
@@ -123,8 +136,8 @@ def test_augmentation_moves_the_image_and_keeps_its_values():
         values = task.values(params, places @ turn.astype(np.float32) + shift[None])
         return jnp.mean((values - task.values(moved, places)) ** 2)
 
-    grid = np.linspace(-0.15, 0.15, 61)
-    found = [[float(distance(jnp.array([a, b], jnp.float32))) for b in grid] for a in grid]
+    line = np.linspace(-0.15, 0.15, 61, dtype=np.float32)
+    found = jax.vmap(distance)(np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2))
     typical = float(jnp.var(task.values(moved, places)))
     assert np.min(found) < 0.05 * typical, "some shift explains all values"
 
