@@ -61,9 +61,9 @@ class _Step:
             return optax.softmax_cross_entropy_with_integer_labels(logits, classes).mean()
 
         def step(params: Any, state: Any, x: Any, classes: Any) -> Any:
-            gradient = jax.grad(loss)(params, x, classes)
+            value, gradient = jax.value_and_grad(loss)(params, x, classes)
             updates, state = optimizer.update(gradient, state)
-            return optax.apply_updates(params, updates), state
+            return optax.apply_updates(params, updates), state, value
 
         self._lower = jax.jit(step, donate_argnums=(0, 1)).lower, (x, classes)
 
@@ -81,8 +81,8 @@ class _Step:
         }
 
     def __call__(self, x: Any, classes: Any) -> Any:
-        self.params, self.state = self._step(self.params, self.state, x, classes)
-        return self.params
+        self.params, self.state, loss = self._step(self.params, self.state, x, classes)
+        return loss  # the rest is donated to the next step
 
 
 def report(rows: list[dict[str, Any]]) -> str:

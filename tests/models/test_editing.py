@@ -142,15 +142,60 @@ def test_augmentation_changes_what_is_trained_on_and_nothing_else():
 
 
 def test_a_resumed_fit_has_the_same_augmentation(tmp_path):
+    class Stop(Exception):
+        pass
+
     def noisy(params, key):
         return jax.tree.map(lambda x: x + jax.random.normal(key, x.shape, x.dtype), params)
 
+    def stop(epoch, found):
+        if epoch == 2:
+            raise Stop("enough")
+
     model = StatNN(SPACE, 1, 1, key=KEY, mlp_width=8, mlp_layers=2)
-    expected = fit(model, WEIGHTS, SIGNAL, augment=noisy, **OPTIONS)
-    again = fit(model, WEIGHTS, SIGNAL, augment=noisy, checkpoints=tmp_path, **OPTIONS)
+    options = OPTIONS | {"epochs": 3, "augment": noisy}
+    expected = fit(model, WEIGHTS, SIGNAL, **options)
+    with pytest.raises(Stop, match="enough"):
+        fit(model, WEIGHTS, SIGNAL, checkpoints=tmp_path, on_epoch=stop, **options)
+    epochs = []
+    again = fit(
+        model, WEIGHTS, SIGNAL, checkpoints=tmp_path, **options,
+        on_epoch=lambda epoch, found: epochs.append(epoch),
+    )  # fmt: skip
+    assert epochs == [2, 3]
     np.testing.assert_allclose(expected.history["loss"], again.history["loss"], rtol=1e-6)
     with pytest.raises(ValueError, match="a checkpoint of another job"):
-        fit(model, WEIGHTS, SIGNAL, checkpoints=tmp_path, **OPTIONS)
+        fit(model, WEIGHTS, SIGNAL, checkpoints=tmp_path, **options | {"augment": None})
+
+
+def test_a_loss_may_take_any_output():
+    class Pair(eqx.Module):
+        scale: jax.Array
+        space = SPACE
+
+        def __call__(self, x):
+            return self.scale, sum(jnp.mean(leaf) for leaf in jax.tree.leaves(x))
+
+    def cost(output, target):
+        return (output[0] * output[1] - target) ** 2
+
+    model = Pair(jnp.ones(()))
+    found = fit(model, WEIGHTS, SIGNAL, loss=cost, **OPTIONS)
+    scales, means = found.model.predict(WEIGHTS)
+    assert scales.shape == means.shape == (80,) and np.all(scales == scales[0])
+    assert abs(means.mean()) < 0.5, "inputs are standardized, outputs are as the model returns them"
+
+
+def test_dropout_in_an_editor_changes_its_training():
+    def train(rate):
+        model = editor(SPACE, key=KEY, size="small", dropout=rate)
+        model = eqx.tree_at(  # blocks start as the identity, which dropout does not change
+            lambda m: m.backbone.blocks[0].project.module.weight, model, jnp.ones((4, 4))
+        )
+        model = eqx.tree_at(lambda m: m.gains[0], model, replace_fn=lambda gain: 100 * gain)
+        return fit(model, WEIGHTS, wanted(), loss=cost, **OPTIONS | {"epochs": 1}).history["loss"]
+
+    assert not np.allclose(train(0.0), train(0.5), rtol=1e-4)
 
 
 def test_a_reader_with_probes_runs_networks_as_they_are(tmp_path):

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from .._persistence import write_whole
 from .._progress import say
 from ..models import UNF, Editor, average, editor, fit, save_model
+from ..models._reader import initial_gains
 from ..nn import DeepSetLinear
 from ..spec import WeightSpace
 from ..zoo import Zoo, ZooError
@@ -67,7 +68,7 @@ class _DeepSet(eqx.Module):
     layers: tuple[DeepSetLinear, ...]
     space: WeightSpace = eqx.field(static=True)
 
-    def __call__(self, x: PyTree) -> PyTree:
+    def __call__(self, x: PyTree, key: PRNGKeyArray | None = None) -> PyTree:
         for layer in self.layers[:-1]:
             x = jax.tree.map(jax.nn.relu, layer(x))
         return self.layers[-1](x)
@@ -76,15 +77,12 @@ class _DeepSet(eqx.Module):
 def _deep_set(space: WeightSpace, key: PRNGKeyArray) -> Editor:
     widths, keys = (1, 16, 16, 16, 1), jax.random.split(key, 4)
     layers = tuple(DeepSetLinear(*widths[i : i + 2], key=each) for i, each in enumerate(keys))
-    return _small_steps(_DeepSet(layers, space))
+    return Editor(_DeepSet(layers, space), initial_gains(space, 1))
 
 
 def _unf(space: WeightSpace, key: PRNGKeyArray) -> Editor:
-    return _small_steps(UNF(space.relax(), 1, 1, key=key, num_layers=4))
-
-
-def _small_steps(backbone: Any) -> Editor:
-    return Editor(backbone, tuple(jnp.full(1, 0.01, jnp.float32) for _ in backbone.space.leaves))
+    backbone = UNF(space.relax(), 1, 1, key=key, num_layers=4)
+    return Editor(backbone, initial_gains(space, 1))
 
 
 Make = Callable[[WeightSpace, PRNGKeyArray], Editor]

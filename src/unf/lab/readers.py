@@ -24,15 +24,15 @@ BATCH = 64
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A zoo, and how predictors are trained on it; all methods take as many steps.
+    """A zoo, and how predictors are trained on it.
 
     Attributes:
         title: its name in tables.
         recipe: how it is built.
         models: the number of networks; None is one for each image and copy.
         sizes: how many to train on, validate with and test on, if not as usual.
-        steps: the training steps of each predictor, with batches of 64; None trains every method
-            as `unf predict train` does.
+        steps: the training steps of each predictor, with batches of 64 and one set of options for
+            all methods; None trains every method as `unf predict train` does.
         methods: those to compare.
     """
 
@@ -51,7 +51,8 @@ class Row:
         epochs = max(1, round(self.steps * BATCH / networks))
         return dataclasses.replace(
             usual, epochs=epochs, batch_size=BATCH, learning_rate=1e-3, schedule="cosine", clip=1.0,
-            standardize=method != "probe", augment=isinstance(self.recipe, ImplicitZoo),
+            weight_decay=1e-2, standardize=method != "probe",
+            augment=isinstance(self.recipe, ImplicitZoo),
         )  # fmt: skip
 
 
@@ -181,6 +182,8 @@ def run(
         ZooError: if a folder has another zoo.
         PredictError: if a folder has predictors that were trained with other settings.
     """
+    for method in methods:
+        defaults_of(method, mixed=False)  # refuses unknown methods before anything is built
     target, started = Path(out), time.perf_counter()
 
     def note(what: str) -> None:

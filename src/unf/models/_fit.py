@@ -150,7 +150,8 @@ def fit(
             a loss that is a function does not have).
         on_epoch: called after each epoch with its number, from 1, and its part of the history.
         checkpoints: a folder for the state after each epoch. If it holds some, training goes on
-            from the last one, to the same result; those of another fit are refused.
+            from the last one, to the same result; those of another fit are refused, except that
+            functions are told apart by their names only.
         progress: show the rate and the time left on standard error, by default on a terminal;
             a string is shown in front.
 
@@ -419,7 +420,9 @@ def _check_options(models: list, loss: Any, keep: str, epochs: int, batch_size: 
             "network's output and target"
         )
     if callable(loss) and keep == "score":
-        raise ValueError("keep is 'score', which a loss that is a function does not have")
+        raise ValueError(
+            "keep is 'score', which a loss that is a function does not have; leave keep='loss'"
+        )
     if keep not in ("loss", "score"):
         raise ValueError(f"keep is {keep!r}; expected 'loss' or 'score'")
     if epochs < 1 or batch_size < 1:
@@ -453,6 +456,7 @@ def _keys(key: Any, models: int) -> Keys:
 
 def _name(option: Any) -> str:
     """An option that may be a function, as text."""
+    option = getattr(option, "func", option)  # of a partial
     return getattr(option, "__qualname__", type(option).__name__) if callable(option) else option
 
 

@@ -1,6 +1,6 @@
 """Models with the constants of their training data, and reading many networks at once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import prod, sqrt
 from typing import Any, Literal, NamedTuple
@@ -46,7 +46,7 @@ class Fitted(eqx.Module):
     `fit` returns it, `save_model` writes it. It is called like the model inside, on one network's
     features, and returns predictions in the units of the targets, or logits if it was fitted with
     a cross-entropy. `predict` and `score` take many networks. If the model returns weights, as an
-    `editor` does, they are in the units of the weights.
+    `editor` does, in the same tree, they are in the units of the weights.
 
     A model for any network that was fitted on several weight spaces has no space of its own.
     `on` gives it one, and `predict` and `score` take several. Its constants belong to the groups
@@ -77,7 +77,8 @@ class Fitted(eqx.Module):
     def __call__(self, x: PyTree, **options: Any) -> Any:
         """Apply to one network's features, with the model's own options."""
         y = self.standardized(x, **options)
-        if not eqx.is_array(y) and self.shift is not None and self.scale is not None:
+        if jax.tree.structure(y) == jax.tree.structure(x) and self.scale is not None:
+            assert self.shift is not None
             leaves, treedef = jax.tree.flatten(y)
             constants = zip(leaves, self.shift, self.scale, strict=True)
             return treedef.unflatten([_affine(leaf, m, s) for leaf, m, s in constants])
@@ -315,25 +316,31 @@ def outputs_of(
 def _outputs(
     models: Any, static: Fitted, networks: Networks, batch_size: int
 ) -> Float[np.ndarray, "models n out_size"]:
-    features, size = networks.features, networks.num_networks
-    parts = []
+    parts = [
+        _call(models, static, some, networks.where)
+        for some in _batches(networks.features, networks.num_networks, batch_size)
+    ]
+    found = np.concatenate([np.asarray(part, np.float64) for part in parts], axis=1)
+    return found[:, : networks.num_networks]
+
+
+def _batches(tree: PyTree, size: int, batch_size: int) -> Iterator[PyTree]:
+    """Rows of all leaves; the last batch repeats one, so that all have one size and program."""
     for first in range(0, size, batch_size):
-        rows = np.minimum(np.arange(first, first + batch_size), size - 1)  # one size, one program
-        some = jax.tree.map(lambda x, i=rows: x[i], features)
-        parts.append(_call(models, static, some, networks.where))
-    return np.concatenate([np.asarray(part, np.float64) for part in parts], axis=1)[:, :size]
+        rows = np.minimum(np.arange(first, first + batch_size), size - 1)
+        yield jax.tree.map(lambda x, i=rows: x[i], tree)
 
 
 def losses_of(
     models: Any, static: Fitted, networks: Networks, targets: PyTree, batch_size: int
 ) -> Float[np.ndarray, "models n"]:
     """What the outputs of several models cost, by a loss that is a function."""
-    size, parts = networks.num_networks, []
-    targets = check_targets(targets, static.loss, size, 0)
-    for first in range(0, size, batch_size):
-        rows = np.minimum(np.arange(first, first + batch_size), size - 1)  # one size, one program
-        some, their = jax.tree.map(lambda x, i=rows: x[i], (networks.features, targets))
-        parts.append(_costs(models, static, some, their, networks.where))
+    size = networks.num_networks
+    pair = networks.features, check_targets(targets, static.loss, size, 0)
+    parts = [
+        _costs(models, static, some, wanted, networks.where)
+        for some, wanted in _batches(pair, size, batch_size)
+    ]
     return np.concatenate([np.asarray(part, np.float64) for part in parts], axis=1)[:, :size]
 
 
@@ -349,11 +356,11 @@ def _costs(models: Any, static: Fitted, features: PyTree, targets: Any, where: W
 
 def _outputs_in_units(fitted: Fitted, networks: Networks, batch_size: int) -> PyTree:
     """One model's outputs for many networks, whatever they are."""
-    size, parts = networks.num_networks, []
-    for first in range(0, size, batch_size):
-        rows = np.minimum(np.arange(first, first + batch_size), size - 1)
-        some = jax.tree.map(lambda x, i=rows: x[i], networks.features)
-        parts.append(jax.tree.map(np.asarray, _call_one(fitted, some, networks.where)))
+    size = networks.num_networks
+    parts = [
+        jax.tree.map(np.asarray, _call_one(fitted, some, networks.where))
+        for some in _batches(networks.features, size, batch_size)
+    ]
     return jax.tree.map(lambda *x: np.concatenate(x)[:size], *parts)
 
 

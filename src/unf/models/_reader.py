@@ -281,13 +281,24 @@ class Editor(eqx.Module):
         """The weight space of input and output."""
         return self.backbone.space
 
-    def __call__(self, x: PyTree, **options: Any) -> PyTree:
+    def __call__(
+        self,
+        x: PyTree,
+        *,
+        key: PRNGKeyArray | None = None,
+        mesh: Mesh | None = None,
+        axis: str | None = None,
+    ) -> PyTree:
         """The edited weights, as features with a channel for each network that is written.
 
         Args:
             x: one network's weights, as features with one channel.
-            options: those of `ResidualUNF`.
+            key: turns dropout on.
+            mesh: devices to shard features across, as in `UNFLinear`.
+            axis: the mesh axis to shard leaves along; by default all of its axes together.
         """
+        options = {"key": key, "mesh": mesh, "axis": axis}
+        options = {name: value for name, value in options.items() if value is not None}
         before = self.space.flatten(x, channels=True)
         change = self.space.flatten(self.backbone(x, **options), channels=True)
         leaves = zip(before, change, self.gains, strict=True)
@@ -339,8 +350,12 @@ def editor(
     backbone = ResidualUNF(
         space, 1, num_outputs, key=key, dropout=dropout, max_fixed=max_fixed, **_options(size)
     )
-    gains = tuple(jnp.full(num_outputs, _GAIN, jnp.float32) for _ in space.leaves)
-    return Editor(backbone, gains, made_by)
+    return Editor(backbone, initial_gains(space, num_outputs), made_by)
+
+
+def initial_gains(space: WeightSpace, num_outputs: int) -> tuple[Array, ...]:
+    """Gains with which an editor starts near the identity."""
+    return tuple(jnp.full(num_outputs, _GAIN, jnp.float32) for _ in space.leaves)
 
 
 def average(fn: Callable[..., Any]) -> Callable[..., Any]:

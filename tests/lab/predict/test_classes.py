@@ -70,6 +70,8 @@ def test_classes_are_predicted_and_scored(score, tmp_path):
     plots.predictions([report]), plots.training_curves([report])
     applied = predict.apply(tmp_path, zoo)
     assert np.mean(applied.predicted == applied.measured) > 0.7
+    words = {"few", "many", "some"} if score == "kind" else {"0", "1", "2"}
+    assert set(applied.predicted) <= words and set(applied.measured) == words
 
 
 def test_the_class_of_the_image_is_the_default(implicit, tmp_path):
@@ -87,11 +89,11 @@ def test_predictors_that_run_networks_are_applied_again(implicit, tmp_path):
     options = {"training": training, "seeds": 2, "show_progress": False}
     report = predict.train(implicit, "probe", tmp_path, **options)
     found = predict.apply(tmp_path, implicit)
-    assert len(found.rows) == 200 and set(found.predicted) <= set(range(10))
+    assert len(found.rows) == 200 and set(found.predicted) <= set(map(str, range(10)))
     alone = predict.apply(tmp_path / "model-1.eqx", implicit)
     rows = {row: i for i, row in enumerate(alone.rows)}
     places = [rows[row] for row in report.tested]
-    np.testing.assert_array_equal(alone.predicted[places], report.predicted[1])
+    np.testing.assert_array_equal(alone.predicted[places].astype(int), report.predicted[1])
     (tmp_path / "model-1.eqx").write_bytes(b"damaged")
     with pytest.raises(PredictError, match="damaged, or of another kind"):
         predict.apply(tmp_path / "model-1.eqx", implicit)
@@ -101,9 +103,13 @@ def test_mistakes(tmp_path):
     zoo, _ = make_zoo()
     with pytest.raises(PredictError, match=r"no score 'rate'; expected one of \['loss', 'kind'"):
         predict.train(zoo, "statnn", tmp_path, score="rate")
+    weights, unknown = zoo.weights(), np.where(np.arange(150) == 7, np.nan, 1.0)
+    odd = Zoo.from_arrays(weights, {"loss": np.ones(150)}, SPACE, settings={"label": unknown})
+    with pytest.raises(PredictError, match="label of network 7 is nan; expected the number"):
+        predict.train(odd, "statnn", tmp_path)
     with pytest.raises(PredictError, match=r"'probe' runs the networks, and those of this zoo"):
         predict.train(zoo, "probe", tmp_path, show_progress=False)
-    with pytest.raises(PredictError, match="augment is on, and nobody knows how for this zoo"):
+    with pytest.raises(PredictError, match="needs a zoo of kind inr; this one is imported"):
         options = {"training": Training(augment=True), "show_progress": False}
         predict.train(zoo, "statnn", tmp_path, **options)
 
@@ -121,7 +127,7 @@ def test_the_command(implicit, tmp_path, capsys):
 
 
 def test_augmentation_moves_the_image_and_keeps_its_values():
-    """Signs and phases change no value; the rest is an affine map of places."""
+    """Signs change no value; the rest is an affine map of places."""
     task = ImplicitImage("digits", hidden=5)
     params = task.init(key=jax.random.key(0))
     places = jax.random.uniform(jax.random.key(1), (40, 2), jnp.float32, -1, 1)

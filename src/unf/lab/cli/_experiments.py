@@ -275,8 +275,8 @@ class Inr(_Readers):
 class Zoos(_Readers):
     """Predict the success of networks from their weights in three zoos, with every method.
 
-    The zoos are small-cnn (gray CIFAR-10), varied-rnn, in which settings say little, and tiny-rnn,
-    the paper's.
+    The zoos are small-cnn (gray CIFAR-10), varied-rnn, in which several settings vary that are not
+    stored, and tiny-rnn, the paper's.
 
     Examples:
         unf reproduce zoos --small                       (two CPU cores, minutes)

@@ -345,8 +345,8 @@ class Apply(Command):
         found = predict.apply(self.checkpoint, zoo)
         lines = ["model,predicted,measured,split"]
         for row, predicted, measured, part in zip(*found, strict=True):
-            known = "" if np.isnan(measured) else f"{measured:.6f}"
-            lines.append(f"{row},{predicted:.6f},{known},{part}")
+            cells = [x if isinstance(x, str) else f"{x:.6f}" for x in (predicted, measured)]
+            lines.append(f"{row},{cells[0]},{cells[1].replace('nan', '')},{part}")
         text = "\n".join(lines) + "\n"
         if self.out:
             self.out.parent.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,7 @@ from ...models import Fit, Fitted, fit, load_model, save_model
 from ...models._fit import Augment
 from ...models._fitted import predict_together
 from ...models._scores import kendall_tau, r_squared
-from ...zoo import MixedZoo, Zoo, ZooError
+from ...zoo import MixedZoo, Status, Zoo, ZooError
 from ...zoo._mixed import MixedSplit, Part
 from ...zoo._zoo import ABOUT_IMAGES, Split
 from .._folder import claim, provenance
@@ -49,6 +49,7 @@ _ARRAYS: dict[str, type] = dict.fromkeys(
 _ARRAYS |= dict.fromkeys(("trained", "validated", "tested"), int)
 _LATER: dict[str, Any] = {"trained": [], "validated": [], "score": "success"}
 _LATER |= {"held_out": None, "architectures": None, "accuracy": None}
+_LATER |= {"classes": None, "loss": "bce"}
 """Fields that early versions did not write."""
 _PERMUTED = 3
 """Architectures of each part of a mixed zoo whose networks are permuted in the test."""
@@ -58,8 +59,9 @@ _PERMUTED = 3
 class Report:
     """What an experiment found; arrays have a row or an entry for each seed.
 
-    If a class was predicted there is its `accuracy`, else `tau` and `r2`; `valid_scores` are those
-    of the validation networks after each epoch, accuracies or τ.
+    If a class was predicted there are its `accuracy` and the names of the `classes`, else `tau` and
+    `r2`; `valid_scores` are those of the validation networks after each epoch, accuracies or τ.
+    `loss` is what predictors were fitted with.
 
     `cap` is the test–retest ceiling: τ between two measurements of the test networks, None if
     there is only one. `settings` is the τ or accuracy of a model that sees only the settings each
@@ -97,6 +99,8 @@ class Report:
     held_out: dict[str, Any] | None = None
     architectures: dict[str, dict[str, Any]] | None = None
     accuracy: Float[np.ndarray, " seeds"] | None = None
+    classes: list[str] | None = None
+    loss: str = "bce"
 
     @property
     def main(self) -> Float[np.ndarray, " seeds"]:
@@ -219,13 +223,30 @@ def _targets(zoo: Zoo | MixedZoo, score: str) -> np.ndarray:
     values = zoo.settings[score]
     if values.dtype.kind == "U":
         return np.unique(values, return_inverse=True)[1].astype(int)
-    return np.where(np.isnan(values), 0, values).astype(int)
+    finished = zoo.status != Status.MISSING
+    wrong = finished & ~((values >= 0) & (values == np.floor(values)))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise PredictError(
+            f"{score} of network {row} is {values[row]}; expected the number of a class, from 0 on"
+        )
+    return np.where(finished, values, 0).astype(int)
+
+
+def _classes(zoo: Zoo | MixedZoo, score: str) -> list[str] | None:
+    """The names of the classes, if classes are to be predicted."""
+    targets = _targets(zoo, score)
+    if not np.issubdtype(targets.dtype, np.integer):
+        return None
+    if zoo.settings[score].dtype.kind == "U":
+        return np.unique(zoo.settings[score]).tolist()
+    return [str(number) for number in range(int(targets.max()) + 1)]
 
 
 def _num_classes(zoo: Zoo | MixedZoo, score: str) -> int | None:
     """How many classes there are, if classes are to be predicted."""
-    targets = _targets(zoo, score)
-    return int(targets.max()) + 1 if np.issubdtype(targets.dtype, np.integer) else None
+    names = _classes(zoo, score)
+    return None if names is None else len(names)
 
 
 def _finite_weights(zoo: Zoo, rows: Int[np.ndarray, " rows"]) -> PyTree:
@@ -330,6 +351,8 @@ def train(
         **tested,
         **_test_held_out(zoo, fitted.model, split, score, settings, tested),
         valid_scores=valid,
+        classes=_classes(zoo, score),
+        loss=_loss(zoo, score),
         losses=fitted.history["loss"],
         invariance=_invariance(zoo, fitted.model, split, seed),
         parameters=_count_parameters(fitted.model[0].model),
@@ -390,7 +413,9 @@ def _fit(
         counts = [len(targets) for targets in learn[1]]
     else:
         learn, choose = (load_examples(zoo, rows, score) for rows in split[:2])
-        problem = _problem(zoo, method, score)  # once, so that models share what they run
+        problem = _problem(
+            zoo, method, _num_classes(zoo, score)
+        )  # once, so that models share what they run
         models = [make(problem, key) for key in keys]
         options |= {"standardize": training.standardize}
         counts = [len(learn[1])]
@@ -416,20 +441,22 @@ def _fit(
             raise PredictError(str(error)) from error
 
 
-def _problem(zoo: Zoo, method: str, score: str) -> Problem:
+def _problem(zoo: Zoo, method: str, classes: int | None) -> Problem:
     """What a predictor of one architecture is made for.
 
     Raises:
         PredictError: if the method runs networks, and those of the zoo cannot be run.
     """
-    task = recipe_of(zoo).task if zoo.kind in RECIPES else None
-    network = getattr(task, "network", None)
-    if METHODS[method].probes and network is None:
-        raise PredictError(
-            f"{method!r} runs the networks, and those of this zoo ({zoo.kind}) cannot be run; "
-            "expected a zoo of tiny-rnn, small-cnn or inr, or another method"
-        )
-    return Problem(zoo.space, _num_classes(zoo, score) or 1, network)
+    network = None
+    if METHODS[method].probes:  # others need neither the task nor its data
+        task = recipe_of(zoo).task if zoo.kind in RECIPES else None
+        network = getattr(task, "network", None)
+        if network is None:
+            raise PredictError(
+                f"{method!r} runs the networks, and those of this zoo ({zoo.kind}) cannot be run; "
+                "expected a zoo of tiny-rnn, varied-rnn, small-cnn or inr, or another method"
+            )
+    return Problem(zoo.space, classes or 1, network)
 
 
 def _augment(zoo: Zoo | MixedZoo) -> Augment:
@@ -438,7 +465,7 @@ def _augment(zoo: Zoo | MixedZoo) -> Augment:
     if isinstance(zoo, Zoo) and zoo.kind in RECIPES:
         change = getattr(recipe_of(zoo).task, "augment", None)
     if change is None:
-        raise PredictError("augment is on, and nobody knows how for this zoo; expected one of inr")
+        raise PredictError(f"augment=True needs a zoo of kind inr; this one is {zoo.kind}")
     return change
 
 
@@ -619,8 +646,8 @@ class Predictions(NamedTuple):
     """What `apply` predicts for the finished networks of a zoo."""
 
     rows: Int[np.ndarray, " networks"]
-    predicted: Float[np.ndarray, " networks"]
-    measured: Float[np.ndarray, " networks"]
+    predicted: np.ndarray
+    measured: np.ndarray
     split: np.ndarray
 
 
@@ -633,8 +660,9 @@ def apply(checkpoint: str | os.PathLike, zoo: Zoo | MixedZoo) -> Predictions:
         zoo: the networks whose weights to read.
 
     Returns:
-        `rows`, the networks' rows in the zoo; `predicted`, their predicted scores; `measured`,
-        the same score by the zoo's first measurement, NaN if the zoo does not have it; and
+        `rows`, the networks' rows in the zoo; `predicted`, their predicted scores, or the names
+        of classes; `measured`, the same score by the zoo's first measurement, NaN if the zoo does
+        not have it, or the name of the class, empty if it is not known; and
         `split`: "train", "valid" or "test" for networks that the predictors were trained on,
         chosen by or tested on, "" for all others, and where that is not on record.
 
@@ -669,13 +697,25 @@ def apply(checkpoint: str | os.PathLike, zoo: Zoo | MixedZoo) -> Predictions:
             names[np.asarray(part, int)] = name
         if report.held_out is not None:
             names[report.held_out["tested"]] = "test"
-    score = next(iter(zoo.scores)) if report is None else report.score
-    known = score in zoo.scores or score in zoo.settings
-    measured = _targets(zoo, score)[rows].astype(float) if known else np.full(len(rows), np.nan)
     predicted = np.mean([_predict(zoo, [model], rows)[0] for model in models], axis=0)
     if predicted.ndim > 1:
-        predicted = predicted.argmax(axis=-1).astype(float)
+        known = report.classes if report is not None else None
+        classes = np.array(known or [str(i) for i in range(predicted.shape[1])])
+        measured = _class_names(zoo, report.score if report is not None else "label", rows)
+        return Predictions(rows, classes[predicted.argmax(axis=-1)], measured, names[rows])
+    score = next(iter(zoo.scores)) if report is None else report.score
+    measured = zoo.scores.get(score, np.full((zoo.models, 1), np.nan))[rows, 0]
     return Predictions(rows, predicted, measured, names[rows])
+
+
+def _class_names(zoo: Zoo | MixedZoo, score: str, rows: Int[np.ndarray, " rows"]) -> np.ndarray:
+    """The names of networks' classes, empty where they are not known."""
+    values = zoo.settings.get(score)
+    if values is None:
+        return np.full(len(rows), "")
+    if values.dtype.kind == "U":
+        return values[rows]
+    return np.array(["" if np.isnan(x) else str(int(x)) for x in values[rows]])
 
 
 def _load_probed(file: Path, zoo: Zoo | MixedZoo) -> Fitted:
@@ -685,20 +725,18 @@ def _load_probed(file: Path, zoo: Zoo | MixedZoo) -> Fitted:
         raise PredictError(
             f"{file}: it can be read only beside its {RESULT}, for a zoo like its own"
         )
-    make = METHODS[report.method].make
+    make, names = METHODS[report.method].make, report.classes
     assert make is not None
-    model = eqx.filter_eval_shape(
-        make, _problem(zoo, report.method, report.score), jax.random.key(0)
-    )
+    problem = _problem(zoo, report.method, None if names is None else len(names))
+    model = eqx.filter_eval_shape(make, problem, jax.random.key(0))
     number = jax.ShapeDtypeStruct((1,), jnp.float32)
-    constants: dict[str, Any] = {}
+    constants: dict[str, Any] = {"loss": report.loss}
     if report.training.get("standardize"):
-        constants = dict.fromkeys(("shift", "scale"), (number,) * len(zoo.space.leaves))
-    loss = "cross-entropy" if report.accuracy is not None else _loss(zoo, report.score)
-    if loss == "mse":
+        constants |= dict.fromkeys(("shift", "scale"), (number,) * len(zoo.space.leaves))
+    if report.loss == "mse":
         constants |= {"out_shift": number, "out_scale": number}
     try:
-        return eqx.tree_deserialise_leaves(file, Fitted(model, **constants, loss=loss))
+        return eqx.tree_deserialise_leaves(file, Fitted(model, **constants))
     except (OSError, RuntimeError, ValueError, EOFError) as error:
         raise PredictError(f"{file}: damaged, or of another kind of network ({error})") from error
 

@@ -75,8 +75,7 @@ class ImplicitImage(ImageTask):
     def init(self, *, key: PRNGKeyArray) -> PyTree:
         """Uniform weights that keep the deviations of activations the same in every layer.
 
-        Networks with zero biases learn faster and are easier to read. With `initial_bias=1`,
-        biases start as PyTorch's do.
+        With `initial_bias=1`, biases start as PyTorch's do.
         """
         sizes, params = (2, self.hidden, self.hidden, self.shape[-1]), {}
         for i, each in enumerate(jax.random.split(key, 3)):

@@ -125,7 +125,7 @@ def _read_sirens(folder: Path, found: list[_Siren], expected: str, show: bool) -
     }
     if not settings["heldout"].any():
         del settings["heldout"]
-        say("no network is of a test image; the split will be random")
+        say("no network is of a test image; images will be divided at random")
     return Zoo.from_arrays(stacked, {"brightness": np.array(values)}, space, settings=settings)
 
 
@@ -157,7 +157,7 @@ _CNN_SCORES = ("test_accuracy", "test_loss", "train_accuracy", "train_loss")
 
 
 def _read_small_cnns(folder: Path, show: bool) -> Zoo:
-    """The Small CNN Zoo: weights.npy, layout.csv and metrics.csv.gz; the last step of each run."""
+    """The Small CNN Zoo: weights.npy, layout.csv and metrics.csv.gz; networks at the last step."""
     places = {name: folder / name for name in ("weights.npy", "layout.csv")}
     plain = folder / "metrics.csv"
     places["metrics"] = metrics = plain if plain.exists() else folder / "metrics.csv.gz"

@@ -128,11 +128,11 @@ class TinyRNN(Recipe):
 
 @dataclass(frozen=True)
 class VariedRNN(TinyRNN):
-    """A Tiny RNN Zoo where weights matter: much that decides about success is not on record.
+    """A Tiny RNN Zoo where weights matter: several settings that affect success are not stored.
 
     Only learning rates and batch sizes are. The scale of the initial weights, the number of steps,
-    the number of different problems, and whether gradients are clipped vary in secret, so that
-    what a predictor knows beyond settings it has read from the weights.
+    the number of different problems, and whether gradients are clipped also vary. What a predictor
+    knows beyond the stored settings, it has read from the weights.
     """
 
     name: ClassVar[str] = "varied-rnn"
