@@ -343,7 +343,8 @@ def train(
         progress=METHODS[method].title if show_progress else False,
     )
     tested = _test(zoo, fitted.model, split.test, score, settings)
-    valid = fitted.history["tau" if _num_classes(zoo, score) is None else "accuracy"]
+    classes = _classes(zoo, score)
+    valid = fitted.history["tau" if classes is None else "accuracy"]
     report = Report(
         **about,
         split={name: len(rows) for name, rows in split._asdict().items()},
@@ -351,8 +352,8 @@ def train(
         **tested,
         **_test_held_out(zoo, fitted.model, split, score, settings, tested),
         valid_scores=valid,
-        classes=_classes(zoo, score),
-        loss=_loss(zoo, score),
+        classes=classes,
+        loss=fitted.model[0].loss,
         losses=fitted.history["loss"],
         invariance=_invariance(zoo, fitted.model, split, seed),
         parameters=_count_parameters(fitted.model[0].model),
@@ -413,9 +414,7 @@ def _fit(
         counts = [len(targets) for targets in learn[1]]
     else:
         learn, choose = (load_examples(zoo, rows, score) for rows in split[:2])
-        problem = _problem(
-            zoo, method, _num_classes(zoo, score)
-        )  # once, so that models share what they run
+        problem = _problem(zoo, method, _num_classes(zoo, score))  # one: models share what they run
         models = [make(problem, key) for key in keys]
         options |= {"standardize": training.standardize}
         counts = [len(learn[1])]

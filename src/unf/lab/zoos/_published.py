@@ -5,7 +5,7 @@ import csv
 import gzip
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -96,26 +96,22 @@ def _read_sirens(folder: Path, found: list[_Siren], expected: str, show: bool) -
         kernel, bias = (jax.ShapeDtypeStruct(x.shape, jnp.float32) for x in first[i])
         shapes[f"layer{i}"] = {"kernel": kernel, "bias": bias}
     space = WeightSpace.from_spec(spec, shapes)
-    sizes = [kernel.shape for kernel, _ in first]
-    brightness = jax.jit(_brightness)
-    values: list[float] = []
-
-    def networks() -> Iterator[PyTree]:
-        with Progress("reading networks", len(found), unit="networks", show=show) as progress:
-            for each in found:
-                layers = _layers(read_file(each.file), each.file)
-                if [kernel.shape for kernel, _ in layers] != sizes:
-                    raise ZooError(
-                        f"{each.file}: kernels of {[kernel.shape for kernel, _ in layers]}, and "
-                        f"{sizes} in {found[0].file}; put networks of one size in a folder"
-                    )
-                params = {f"layer{i}": {"kernel": k, "bias": b} for i, (k, b) in enumerate(layers)}
-                values.append(float(brightness(params)))
-                progress.advance()
-                yield params
-
-    everything = list(networks())
-    stacked = jax.tree.map(lambda *x: np.stack(x), *everything)
+    networks = []
+    with Progress("reading networks", len(found), unit="networks", show=show) as progress:
+        for each in found:
+            layers = _layers(read_file(each.file), each.file)
+            sizes, expected_sizes = ([kernel.shape for kernel, _ in x] for x in (layers, first))
+            if sizes != expected_sizes:
+                raise ZooError(
+                    f"{each.file}: kernels of {sizes}, and {expected_sizes} in {found[0].file}; "
+                    "put networks of one size in a folder"
+                )
+            networks.append(
+                {f"layer{i}": {"kernel": k, "bias": b} for i, (k, b) in enumerate(layers)}
+            )
+            progress.advance()
+    stacked = jax.tree.map(lambda *x: np.stack(x), *networks)
+    brightness = np.asarray(jax.lax.map(_brightness, stacked, batch_size=256))
     # Images for testing have numbers of their own in one of the sets.
     numbers = np.array([each.image + 10_000_000 * each.heldout for each in found], float)
     settings = {
@@ -126,7 +122,7 @@ def _read_sirens(folder: Path, found: list[_Siren], expected: str, show: bool) -
     if not settings["heldout"].any():
         del settings["heldout"]
         say("no network is of a test image; images will be divided at random")
-    return Zoo.from_arrays(stacked, {"brightness": np.array(values)}, space, settings=settings)
+    return Zoo.from_arrays(stacked, {"brightness": brightness}, space, settings=settings)
 
 
 def _layers(arrays: Arrays, file: Path) -> list[tuple[np.ndarray, np.ndarray]]:
