@@ -58,8 +58,8 @@ def main() -> None:
     parser.add_argument(
         "--only",
         default="",
-        help="literal, profile, siren, lopt, estimates, tied, update: only cases that have this "
-        "in their name",
+        help="literal, profile, siren, lopt, estimates, ablation, tied, update: only cases that "
+        "have this in their name",
     )
     parser.add_argument("--gradient", action="store_true", help="real: gradients too")
     options = parser.parse_args()
@@ -118,7 +118,8 @@ def _run(suite: str, options: argparse.Namespace) -> tuple[list, str]:
                 print(estimates.report(rows[-1:]), flush=True)
         return rows, estimates.report(rows)
     if suite == "ablation":
-        rows = [ablation.run(*case) for case in ablation.CASES]
+        cases = [case for case in ablation.CASES if options.only in " ".join(case)]
+        rows = [ablation.run(*case) for case in cases]
         return rows, ablation.report(rows)
     if suite == "growth":
         rows = [growth.run(blocks) for blocks in (2, 4, 8, 16)]

@@ -16,6 +16,7 @@ CASES = [
     ("mlp", "deepset-mlp-fashion-mnist"),
     ("mlp", "unf-mlp-fashion-mnist"),
     ("cnn", "tied-cnn-cifar10"),
+    ("rnn", "tied-rnn-lm1b"),
     ("transformer", "tied-transformer-lm1b"),
 ]
 
