@@ -73,14 +73,34 @@ def infer(
             expected="infer(fn, params, *inputs), where fn(params, *inputs) is the network",
             got=f"a {type(fn).__name__} in place of fn",
         )
+    jaxpr, out_shapes = trace(fn, params, args)
+    return read(jaxpr, out_shapes, params, args, inputs=inputs, outputs=outputs, warn=warn)[0]
+
+
+def read(
+    jaxpr: Any,
+    out_shapes: PyTree,
+    params: PyTree,
+    args: tuple,
+    *,
+    inputs: Any = "fixed",
+    outputs: Any = "fixed",
+    warn: bool = False,
+) -> tuple[WeightSpace, list[tuple[Value, tuple[AxisSpec, ...] | None]]]:
+    """The weight space of a traced network, and what its further results carry.
+
+    `out_shapes` are those of its outputs. Results after these are values within the network, each
+    returned with one axis for each of its segments, in the names of the space.
+    """
     leaves, treedef = flatten_params(params)
     paths = [path for path, _ in leaves]
-    jaxpr, out_shapes = _trace(fn, params, args)
     named: dict[str, Expr] = {}
     parameters = [_parameter(i, path, shape) for i, (path, shape) in enumerate(leaves)]
     operands = [*parameters, *_arguments(args, inputs, named)]
     interpreter = Interpreter(operands)
     results = interpreter.run(jaxpr, operands)
+    num_outputs = len(jax.tree.leaves(out_shapes))
+    results, within = results[:num_outputs], results[num_outputs:]
     _constrain_outputs(results, out_shapes, outputs, named, leaves, parameters)
     if warn:
         interpreter.warn(paths)
@@ -91,17 +111,19 @@ def infer(
     unread = find_unread(parameters, interpreter.values[len(operands) :])
     values = [value.exprs for value in interpreter.values]
     of_leaves = [(path, value.axes) for path, value in zip(paths, parameters, strict=True)]
-    written, sizes = to_axes(of_leaves, values, unread, interpreter.streams)
-    return WeightSpace.from_leaves(
+    others = [value.exprs for value in within]
+    written, sizes, carried = to_axes(of_leaves, values, unread, interpreter.streams, others)
+    space = WeightSpace.from_leaves(
         treedef,
         tuple(Leaf(p, axes, shape) for (p, shape), axes in zip(leaves, written, strict=True)),
         sizes,
         make_notes(paths, parameters, used // (2 * INPUTS), unread),
         find_roles(jaxpr, [shape for _, shape in leaves]),
     )
+    return space, list(zip(within, carried, strict=True))
 
 
-def _trace(fn: Callable[..., PyTree], params: PyTree, args: tuple) -> tuple[Any, PyTree]:
+def trace(fn: Callable[..., PyTree], params: PyTree, args: tuple) -> tuple[Any, PyTree]:
     """The jaxpr without equations that no output needs, and the shapes of the outputs."""
     try:
         closed, shapes = jax.make_jaxpr(fn, return_shape=True)(params, *args)

@@ -37,20 +37,24 @@ def to_axes(
     values: Sequence[Sequence[Expr]],
     unread: set[Variable],
     streams: set[Variable],
-) -> tuple[list[tuple[AxisSpec, ...]], dict[str, int]]:
-    """The axes of each leaf as a specification writes them, and the size of every name.
+    others: Sequence[Sequence[Expr]] = (),
+) -> tuple[list[tuple[AxisSpec, ...]], dict[str, int], list[tuple[AxisSpec, ...] | None]]:
+    """The axes of each leaf as a specification writes them, the size of every name, and `others`.
 
     `leaves` are paths and expressions of parameters, `values` the expressions of every value
     in the computation, which decide what is nested. `unread` variables are nested in nothing:
     they would be in any axis beside them, which says nothing about the network. `streams` are
-    the variables along which skip connections add, for their names.
+    the variables along which skip connections add, for their names. The axes of `others` are
+    written in the names of the leaves, with numbers where these have none; None stands for one
+    that has families.
     """
     apart = _separate_families([exprs for _, exprs in leaves])
     rows = [[_push_down(expr) for expr in exprs] for _, exprs in leaves]
     writer = _Writer([path for path, _ in leaves], rows, values, unread, streams, apart)
     axes = [tuple(writer.axis(expr) for expr in row) for row in rows]
     used = {name.path for row in axes for axis in row for name in names_in(axis)}
-    return axes, {name: size for name, size in writer.sizes.items() if name in used}
+    sizes = {name: size for name, size in writer.sizes.items() if name in used}
+    return axes, sizes, [writer.axes_of_value(exprs) for exprs in others]
 
 
 def _push_down(expr: Expr) -> Expr:
@@ -213,6 +217,13 @@ class _Writer:
             return Product((Number(len(expr.parts)), *factors))
         return Concat(tuple(self._joined(expr.parts)))
 
+    def axes_of_value(self, exprs: Sequence[Expr]) -> tuple[AxisSpec, ...] | None:
+        """The axes of a value that is no leaf; None if it has families."""
+        exprs = [_push_down(expr) for expr in exprs]
+        if any(True for expr in exprs for _ in find_families(expr)):
+            return None
+        return tuple(self.axis(expr) for expr in exprs)
+
     def _occurrences(self, expr: Expr, path: str) -> Iterator[tuple[Variable, str]]:
         """The variables in an expression, each with the path of the leaf, or of one index of it."""
         if isinstance(expr, Variable):
@@ -235,7 +246,7 @@ class _Writer:
 
     def _name(self, v: Variable) -> AxisSpec:
         v = self.leader.get(v, v)
-        if self._is_anonymous(v):
+        if v not in self.names or self._is_anonymous(v):
             return Number(v.size)
         return Name(self.names[v], v.fixed is not None)
 
