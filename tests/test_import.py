@@ -25,10 +25,11 @@ def test_importing_loads_what_is_needed():
     """Packages for zoos, optimizers and pictures are loaded on first use; extras in commands."""
     script = (
         "import sys, unf\n"
-        "heavy = {'unf.optim', 'unf.zoo', 'unf.viz', 'unf.lab', 'unf.torch',\n"
-        "         'torch', 'tensorstore', 'sklearn', 'matplotlib', 'tokenizers'}\n"
+        "heavy = {'unf.optim', 'unf.zoo', 'unf.viz', 'unf.lab', 'unf.torch', 'unf.symmetry',\n"
+        "         'torch', 'tensorstore', 'scipy.optimize', 'sklearn', 'matplotlib',\n"
+        "         'tokenizers'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
-        "unf.optim.learned_optimizer, unf.zoo.Zoo, unf.meta.Task, unf.viz.to_html\n"
+        "unf.optim.learned_optimizer, unf.zoo.Zoo, unf.meta.Task, unf.viz.to_html, unf.align\n"
         "assert set(unf.__all__) <= set(dir(unf))\n"
     )
     result = run(script)

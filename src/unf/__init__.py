@@ -11,15 +11,19 @@ from .models import fit, load_model, save_model
 from .spec import SpecError, SymmetryError, WeightSpace, verify
 
 if TYPE_CHECKING:
-    from . import meta, optim, viz, zoo
+    from . import meta, optim, symmetry, viz, zoo
+    from .symmetry import align, canonicalize, distance, orbit_size
 
 __all__ = [
     "SpecError",
     "SymmetryError",
     "WeightSpace",
     "__version__",
+    "align",
     "basis",
+    "canonicalize",
     "count_terms",
+    "distance",
     "fit",
     "graph",
     "infer",
@@ -28,21 +32,31 @@ __all__ = [
     "models",
     "nn",
     "optim",
+    "orbit_size",
     "register_rule",
     "save_model",
     "spec",
+    "symmetry",
     "testing",
     "verify",
     "viz",
     "zoo",
 ]
-_WHEN_NEEDED = ("meta", "optim", "viz", "zoo")
-"""Packages that are imported on first use, so that `import unf` stays fast."""
+_WHEN_NEEDED = {
+    **dict.fromkeys(["meta", "optim", "symmetry", "viz", "zoo"]),
+    **dict.fromkeys(["align", "canonicalize", "distance", "orbit_size"], "symmetry"),
+}
+"""Packages, and functions by their package, that are imported on first use.
+
+So `import unf` stays fast.
+"""
 
 
 def __getattr__(name: str) -> Any:
     if name in _WHEN_NEEDED:
-        return importlib.import_module(f".{name}", __name__)
+        package = _WHEN_NEEDED[name]
+        module = importlib.import_module(f".{package or name}", __name__)
+        return getattr(module, name) if package else module
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -83,10 +83,10 @@ def permute_leaf(layout: Layout, array: Any, permutation: Mapping[str, Any]) -> 
         return array
     parts = layout.split(array if isinstance(array, np.ndarray) else jnp.asarray(array))
     pairs = zip(layout.blocks, parts, strict=True)
-    return layout.join([_permute_block(block, part, permutation) for block, part in pairs])
+    return layout.join([permute_block(block, part, permutation) for block, part in pairs])
 
 
-def _permute_block(block: Block, array: Any, permutation: Mapping[str, Any]) -> Any:
+def permute_block(block: Block, array: Any, permutation: Mapping[str, Any]) -> Any:
     """Act on one block; parents move before what is nested in them."""
     order = sorted(range(len(block.labels)), key=lambda i: block.labels[i].name.count("."))
     for position in order:
@@ -97,11 +97,11 @@ def _permute_block(block: Block, array: Any, permutation: Mapping[str, Any]) -> 
         while (parent := block.labels[lineage[0]].parent) is not None:
             lineage.insert(0, parent)
         rows = permutation[name][fixed_indices(block.labels[position].name)]
-        array = _take(array, rows, [block.permuted[i] for i in lineage])
+        array = take(array, rows, [block.permuted[i] for i in lineage])
     return array
 
 
-def _take(array: Any, indices: Any, axes: list[int]) -> Any:
+def take(array: Any, indices: Any, axes: Sequence[int]) -> Any:
     """Index the last of `axes` with `indices`, which vary along all of them."""
     xp = array_module(array)
     if len(axes) == 1:
@@ -118,11 +118,11 @@ def invert(permutation: Mapping[str, Any]) -> dict[str, Any]:
     """The inverse of a checked group element."""
     inverse: dict[str, Any] = {}
     for name in sorted(permutation, key=lambda n: n.count(".")):
-        rows = jnp.argsort(permutation[name], axis=-1)
+        rows = array_module(permutation[name]).argsort(permutation[name], axis=-1)
         # Row i of q belongs to the index that i came from, so the rows move with the inverse
         # of the permutation they are nested in.
         for depth, ancestor in enumerate(ancestors(name)):
             if ancestor in inverse:
-                rows = _take(rows, inverse[ancestor], list(range(depth + 1)))
+                rows = take(rows, inverse[ancestor], list(range(depth + 1)))
         inverse[name] = rows
     return inverse

@@ -419,27 +419,26 @@ class WeightSpace:
             SpecError: if the leaves or the permutation do not belong to this space.
         """
         permutation = _group.check(permutation, self.index_shapes, self.fixed)
-        channels = any(
-            np.ndim(array) > len(leaf.shape)
-            for array, leaf in zip(jax.tree_util.tree_leaves(params), self.leaves, strict=False)
-        )
-        pairs = zip(self.layouts, self.flatten(params, channels=channels), strict=True)
+        pairs = zip(self.layouts, self.flatten(params, channels=None), strict=True)
         return self.unflatten([_group.permute_leaf(x, array, permutation) for x, array in pairs])
 
     def invert(self, permutation: Mapping[str, Any]) -> Permutation:
         """The inverse of a group element: permuting with both gives back the weights."""
         return _group.invert(_group.check(permutation, self.index_shapes, self.fixed))
 
-    def flatten(self, tree: PyTree, *, channels: bool) -> list[Any]:
+    def flatten(self, tree: PyTree, *, channels: bool | None) -> list[Any]:
         """The leaves of a tree of this space, checked for structure and shape.
 
         Args:
             tree: weights, or features with one trailing channel axis.
-            channels: whether a channel axis is expected.
+            channels: whether a channel axis is expected; None accepts both, the same everywhere.
         """
         leaves, treedef = jax.tree_util.tree_flatten(tree)
         if treedef != self.treedef:
             fail_structure([leaf.path for leaf in self.leaves], tree)
+        if channels is None:
+            pairs = zip(self.leaves, leaves, strict=True)
+            channels = any(np.ndim(array) > len(leaf.shape) for leaf, array in pairs)
         for leaf, array in zip(self.leaves, leaves, strict=True):
             shape = tuple(np.shape(array))
             if shape[: len(leaf.shape)] == leaf.shape and len(shape) == len(leaf.shape) + channels:
