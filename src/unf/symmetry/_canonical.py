@@ -202,7 +202,7 @@ class _Search:
             "the weights are so symmetric that their canonical form was not found",
             expected=f"at most {_MOST_STEPS} refinements and {_MOST_CHOICES} choices in a row",
             got=got,
-            remedy="use random weights, or fix() this axis",
+            remedy="fix() this axis, or compare networks with unf.distance",
         )
 
 

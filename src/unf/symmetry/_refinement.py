@@ -95,7 +95,8 @@ def _rank(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """The rank of each pair of entries among the distinct pairs."""
     a, b = first.ravel(), second.ravel()
     order = np.lexsort((b, a))
-    steps = (np.diff(a[order]) != 0) | (b[order][1:] != b[order][:-1])
+    a, b = a[order], b[order]
+    steps = (a[1:] != a[:-1]) | (b[1:] != b[:-1])
     ranks = np.empty(a.size, np.int64)
     ranks[order] = np.concatenate([[0], np.cumsum(steps)])
     return ranks.reshape(first.shape)

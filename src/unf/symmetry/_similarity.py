@@ -66,7 +66,7 @@ def _neurons(block: Block, position: int, x: np.ndarray, unordered: Sequence[int
 
 def inner_product(a: np.ndarray, b: np.ndarray) -> float:
     """The sum of products of all entries, accumulated in float64."""
-    return sum(float(np.vdot(x, y)) for x, y in _chunks(a, b))
+    return sum(float(np.sum(x * y)) for x, y in _chunks(a, b))
 
 
 def squared_distance(a: np.ndarray, b: np.ndarray) -> float:
