@@ -1,7 +1,8 @@
 """Alignment of two networks' neurons, and the distance between networks modulo symmetry."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -12,7 +13,9 @@ from ..spec import SpecError, WeightSpace
 from ..spec._errors import shown
 from ..spec._group import permute_block
 from ..spec._space import Permutation
+from ._assignment import assign
 from ._canonical import SearchError, canonical_element
+from ._correlations import correlations
 from ._descent import Descent
 from ._elements import Element, compose, identity, inverse, make_trees, to_permutation
 from ._parts import make_parts
@@ -25,13 +28,16 @@ def align(
     a: PyTree,
     b: PyTree,
     *,
+    method: Literal["weights", "activations"] = "weights",
+    fn: Callable[..., PyTree] | None = None,
+    inputs: Any = (),
     key: PRNGKeyArray | None = None,
     num_starts: int = 2,
     progress: bool | str | None = None,
 ) -> Permutation:
-    """The group element that moves `b` as near to `a` as was found.
+    """The group element that moves the neurons of `b` onto those of `a` that are most similar.
 
-    Minimizes ‖a − g·b‖ over the group by coordinate descent: one permutation after another, with
+    By weights, it minimizes ‖a − g·b‖ over the group by coordinate descent: one permutation after another, with
     what is nested in it, is replaced by the best one given all others, until none improves (weight
     matching in Ainsworth et al., "Git Re-Basin", 2023). Each step is an exact linear assignment; a
     pair of attention heads is as similar as their best inner matching. Where a permutation occurs
@@ -42,6 +48,12 @@ def align(
     occurs once in each array; and if `b` is a permuted copy of `a`, in which case the copy is
     undone exactly, up to the bound on the search in `unf.canonicalize`. Otherwise the problem is
     NP-hard, and the result is a local optimum: never farther than `b` itself.
+
+    By activations, it maximizes the sum of correlations between what matched neurons compute on
+    some inputs, over all values that carry a permutation and that a matrix product or a convolution
+    reads. Each permutation, with what is nested in it, is one exact assignment. What no value
+    carries outside of loops, such as the body of a scan, is matched by weights afterwards. The
+    distance can increase.
 
     >>> import jax, jax.numpy as jnp, unf
     >>> space = unf.testing.spaces.mlp(4, 16, 16, 2)
@@ -57,6 +69,10 @@ def align(
         space: the weight space of both networks.
         a: the weights that stay, or features with one trailing channel axis.
         b: the weights to move, with the same structure and shapes.
+        method: what makes neurons similar, their "weights" or their "activations".
+        fn: for activations, the network, called as `fn(params, *inputs)`.
+        inputs: for activations, a tuple of inputs, or an array. A few hundred examples, as in
+            training, are usually enough.
         key: draws the random starts; by default always the same ones.
         num_starts: how many descents to run; the best is returned. The first starts from `b` as it
             is, the second from a matching of the neurons' sorted weights, others at random.
@@ -67,9 +83,18 @@ def align(
         `space.permute(b, ...)`.
 
     Raises:
-        SpecError: if the trees do not belong to the space, or hold values that are not finite.
+        SpecError: if the trees do not belong to the space, or hold values that are not finite; or
+            if `space` is not what `infer` finds for `fn`, up to names and fixed axes.
     """
+    by_activations = _check_method(method, fn, inputs)
     parts = _make_pair(space, a, b)
+    if by_activations:
+        assert fn is not None
+        element = _undo_permutation(space, *parts)
+        if element is None:
+            inputs = inputs if isinstance(inputs, tuple) else (inputs,)
+            element = _align_by(space, *parts, correlations(space, fn, a, b, inputs))
+        return to_permutation(element)
     element, _ = _align(space, parts[0], parts[1], key, num_starts, progress)
     return to_permutation(element)
 
@@ -141,6 +166,34 @@ def _align(
             if squared < least:
                 best, least = found, squared
     return best, least
+
+
+def _align_by(
+    space: WeightSpace, a: _Parts, b: _Parts, similarities: Mapping[str, np.ndarray]
+) -> Element:
+    """Match by given similarities, and by weights what they say nothing about."""
+    element, matched = identity(space), set[str]()
+    for root in make_trees(space):
+        innermost = [node.name for node in root.walk() if not node.children]
+        if all(name in similarities for name in innermost):
+            assign(root, similarities, element)
+            matched.add(root.name)
+    return Descent(space, a, b).run(element, held=matched)
+
+
+def _check_method(method: str, fn: Any, inputs: Any) -> bool:
+    """Whether to match by activations."""
+    given = not isinstance(inputs, tuple) or bool(inputs)
+    if method not in ("weights", "activations"):
+        raise ValueError(f'method: expected "weights" or "activations", got {shown(method)}')
+    if method == "activations" and not (callable(fn) and given):
+        raise ValueError(
+            'method="activations" runs the networks: pass fn=, which is called as '
+            "fn(params, *inputs), and inputs=, a tuple of its further arguments"
+        )
+    if method == "weights" and (fn is not None or given):
+        raise ValueError('fn= and inputs= belong to method="activations"')
+    return method == "activations"
 
 
 def _make_pair(space: WeightSpace, a: PyTree, b: PyTree) -> list[_Parts]:

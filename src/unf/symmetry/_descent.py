@@ -8,7 +8,7 @@ matching proposes moves, and only those that increase f are made. So f never dec
 descent ends.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from math import prod
@@ -70,14 +70,21 @@ class Descent:
         norms = [sum(inner_product(x, x) for x in parts) for parts in (a, b)]
         self._least = _LEAST_GAIN * float(np.sqrt(norms[0] * norms[1]))
 
-    def run(self, element: Element, visited: Callable[[bool], None] = lambda new: None) -> Element:
+    def run(
+        self,
+        element: Element,
+        visited: Callable[[bool], None] = lambda new: None,
+        held: Container[str] = (),
+    ) -> Element:
         """Improve an element until no move of any tree does.
 
         Args:
             element: where to start.
             visited: called after each visit of a tree, with whether it was the first.
+            held: the roots of trees that do not move.
         """
-        pending = list(range(len(self.trees)))
+        free = {i for i, tree in enumerate(self.trees) if tree.root.name not in held}
+        pending = sorted(free)
         seen: set[int] = set()
         while pending:
             number = pending.pop(0)
@@ -85,7 +92,7 @@ class Descent:
             if improved is not None:
                 element = improved
                 again = self._neighbors[number] | (set() if self.trees[number].linear else {number})
-                pending += sorted(again - set(pending))
+                pending += sorted((again & free) - set(pending))
             visited(number not in seen)
             seen.add(number)
         return element

@@ -39,7 +39,7 @@ def similarity(
         unordered: axes along which weights are compared in sorted order, which no permutation of
             these axes changes; along others, those at the same index are compared.
     """
-    rows = [_neurons(block, position, x, unordered) for x in (a, b)]
+    rows = [neurons(block, position, x, unordered) for x in (a, b)]
     count, length = rows[0].shape
     total = np.zeros((count, count))
     step = max(1, _CHUNK // count)
@@ -50,7 +50,9 @@ def similarity(
     return total
 
 
-def _neurons(block: Block, position: int, x: np.ndarray, unordered: Sequence[int]) -> np.ndarray:
+def neurons(
+    block: Block, position: int, x: np.ndarray, unordered: Sequence[int] = ()
+) -> np.ndarray:
     """A row of weights for each neuron."""
     own = lineage_axes(block, position)
     ordered = [axis for axis in range(x.ndim) if axis not in own and axis not in unordered]
