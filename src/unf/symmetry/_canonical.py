@@ -192,7 +192,7 @@ class _Search:
             rows(element, node.name)[...] = np.argsort(moved, axis=-1)
         digest = blake2b()
         for block, part in zip(self.space.blocks, self.parts, strict=True):
-            digest.update(np.ascontiguousarray(permute_block(block, part, element)))
+            digest.update(np.ascontiguousarray(permute_block(block, part, element)).data)
         return _Form(element, digest.digest())
 
     def _fail(self, colors: Coloring) -> None:

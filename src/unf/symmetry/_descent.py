@@ -115,8 +115,9 @@ class Descent:
         return element
 
     def _share_in_order(self, tree: _Tree, known: set[str]) -> float:
+        """The share of a tree's weights in blocks whose other axes are fixed or matched."""
         sizes = {number: self.a[number].size for number in tree.occurrences}
-        ordered = [n for n in sizes if not any(map(len, self._unordered(tree, n, known).values()))]
+        ordered = [n for n in sizes if not any(self._unordered(tree, n, known).values())]
         return sum(sizes[number] for number in ordered) / sum(sizes.values())
 
     def _unordered(self, tree: _Tree, number: int, known: set[str]) -> dict[int, list[int]]:
@@ -160,13 +161,12 @@ class Descent:
         return [{j for j in numbers if j != i and found[i] & found[j]} for i in numbers]
 
     @cached_property
-    def _constants(self) -> list[dict[str, np.ndarray]]:
-        """The similarities of each tree from blocks that only it permutes, before any move."""
-        constants: list[dict[str, np.ndarray]] = []
+    def _constants(self) -> dict[str, np.ndarray]:
+        """The similarities of nodes from large blocks that only their tree permutes, in `b`."""
+        constants: dict[str, np.ndarray] = {}
         for tree in self.trees:
-            constants.append({})
-            for number in tree.constant:
-                self._add(constants[-1], tree, number, self.b[number])
+            for number in sorted(tree.constant):
+                self._add(constants, tree, number, self.b[number])
         return constants
 
     def _moved(self, number: int, element: Element) -> np.ndarray:
@@ -191,13 +191,14 @@ class Descent:
             found[name] = found[name] + added if name in found else added
 
     def _similarities(self, tree: _Tree, element: Element) -> dict[str, np.ndarray]:
-        """Of the neurons in a to those in g·b, with everything else as it is."""
+        """The similarities of a tree's neurons in a and g·b, with everything else as it is."""
         found = {}
-        for name, constant in self._constants[self.trees.index(tree)].items():
-            node = tree.nodes[name]
-            places = move(np.arange(len(constant)).reshape(node.shape), node.lineage, element)
-            found[name] = constant[:, places.ravel()]
-        for number in tree.occurrences.keys() - tree.constant:
+        for name, node in tree.nodes.items():
+            if name in self._constants:
+                places = np.arange(prod(node.shape)).reshape(node.shape)
+                moved = move(places, node.lineage, element)
+                found[name] = self._constants[name][:, moved.ravel()]
+        for number in sorted(tree.occurrences.keys() - tree.constant):
             self._add(found, tree, number, self._moved(number, element))
         return found
 
@@ -231,7 +232,7 @@ class Descent:
 
     def _alone(self, tree: _Tree, node: Node, element: Element) -> np.ndarray:
         """The similarities of one node's neurons, with what is nested in them as it is."""
-        total = np.zeros((int(np.prod(node.shape)),) * 2)
+        total = np.zeros((prod(node.shape),) * 2)
         for number in tree.occurrences:
             block, moved = self.space.blocks[number], self._moved(number, element)
             for position, label in enumerate(block.labels):
