@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..spec import SpecError, WeightSpace
+from ..spec._grammar import base_name
 from ..spec._group import permute_block
 from ._elements import Element, Node, compose, identity, inverse, make_trees, move, rows
 from ._parts import make_parts
@@ -17,6 +18,10 @@ _MOST_STEPS = 4096
 """How many colorings a search refines before it gives up."""
 _MOST_CHOICES = 256
 """How many neurons a search tells apart one after another."""
+
+
+_Neurons = Sequence[tuple[int, ...]]
+"""Places in the shape of one node."""
 
 
 class SearchError(SpecError):
@@ -127,6 +132,7 @@ class _Search:
             below = self.run(chosen, depth + 1)
             result.best = min(result.best, below.best, key=lambda form: form.digest)
             result.forms |= below.forms
+            result.automorphisms += below.automorphisms
         return result
 
     def _any_form(self, colors: Coloring, depth: int) -> _Form:
@@ -169,7 +175,7 @@ class _Search:
                 # A transposition and a cycle generate all permutations of the group.
                 swap = [group[1], group[0], *group[2:]]
                 if all(
-                    self._is_automorphism(_exchange(self.space, node, group, images, colors))
+                    self._may_exchange(node, group, images, colors)
                     for images in (swap, [*group[1:], group[0]])
                 ):
                     for number, member in enumerate(group):
@@ -179,10 +185,17 @@ class _Search:
                 return {**colors, node.name: colors[node.name] * size + numbers}
         return None
 
-    def _is_automorphism(self, element: Element) -> bool:
+    def _may_exchange(
+        self, node: Node, members: _Neurons, images: _Neurons, colors: Coloring
+    ) -> bool:
+        """Whether the weights stay the same with some neurons in the places of others."""
+        names = {base_name(inner.name) for inner in node.walk()}
+        exchanged = _exchange(self.space, node, members, images, colors)
+        element = {name: exchanged[name] for name in names}
         return all(
             np.array_equal(permute_block(block, part, element), part)
             for block, part in zip(self.space.blocks, self.parts, strict=True)
+            if any(label.name == node.name for label in block.labels)
         )
 
     def _form(self, colors: Coloring) -> _Form:
@@ -226,8 +239,8 @@ def _individualize(colors: Coloring, node: Node, member: tuple[int, ...]) -> Col
 def _exchange(
     space: WeightSpace,
     node: Node,
-    members: Sequence[tuple[int, ...]],
-    images: Sequence[tuple[int, ...]],
+    members: _Neurons,
+    images: _Neurons,
     colors: Coloring,
 ) -> Element:
     """Put neurons in the places of others, with what is nested in them matched by color."""
@@ -243,9 +256,7 @@ def _exchange(
     return element
 
 
-def _orbit(
-    members: Sequence[tuple[int, ...]], node: Node, automorphisms: Sequence[Element]
-) -> set[tuple[int, ...]]:
+def _orbit(members: _Neurons, node: Node, automorphisms: Sequence[Element]) -> set[tuple[int, ...]]:
     """The neurons that automorphisms move to some of `members`, which have the same parent."""
     reached, new = set(members), list(members)
     while new:
