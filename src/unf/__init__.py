@@ -12,7 +12,15 @@ from .spec import SpecError, SymmetryError, WeightSpace, verify
 
 if TYPE_CHECKING:
     from . import meta, optim, symmetry, viz, zoo
-    from .symmetry import align, canonicalize, distance, orbit_size
+    from .symmetry import (
+        align,
+        barrier,
+        canonicalize,
+        distance,
+        merge,
+        orbit_size,
+        reset_statistics,
+    )
 
 __all__ = [
     "SpecError",
@@ -20,6 +28,7 @@ __all__ = [
     "WeightSpace",
     "__version__",
     "align",
+    "barrier",
     "basis",
     "canonicalize",
     "count_terms",
@@ -28,12 +37,14 @@ __all__ = [
     "graph",
     "infer",
     "load_model",
+    "merge",
     "meta",
     "models",
     "nn",
     "optim",
     "orbit_size",
     "register_rule",
+    "reset_statistics",
     "save_model",
     "spec",
     "symmetry",
@@ -42,9 +53,18 @@ __all__ = [
     "viz",
     "zoo",
 ]
+_OF_SYMMETRY = (
+    "align",
+    "barrier",
+    "canonicalize",
+    "distance",
+    "merge",
+    "orbit_size",
+    "reset_statistics",
+)
 _WHEN_NEEDED = {
     **dict.fromkeys(["meta", "optim", "symmetry", "viz", "zoo"]),
-    **dict.fromkeys(["align", "canonicalize", "distance", "orbit_size"], "symmetry"),
+    **dict.fromkeys(_OF_SYMMETRY, "symmetry"),
 }
 """Packages, and functions by their package, that are imported on first use.
 

@@ -36,7 +36,7 @@ class Activation:
     def arrange(self, array: Any) -> Any:
         """The value as computed, with one dimension for each of its axes."""
         if self._value.order is not None:
-            array = jnp.transpose(array, np.argsort(self._value.order))
+            array = jnp.transpose(array, np.argsort(self._value.order).tolist())
         return array.reshape([expr.size for expr in self._value.exprs])
 
 

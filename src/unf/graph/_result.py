@@ -46,7 +46,7 @@ def to_axes(
     they would be in any axis beside them, which says nothing about the network. `streams` are
     the variables along which skip connections add, for their names. The axes of `others` are
     written in the names of the leaves, with numbers where these have none; None stands for one
-    that has families.
+    that has layers of its own.
     """
     apart = _separate_families([exprs for _, exprs in leaves])
     rows = [[_push_down(expr) for expr in exprs] for _, exprs in leaves]
@@ -218,9 +218,11 @@ class _Writer:
         return Concat(tuple(self._joined(expr.parts)))
 
     def axes_of_value(self, exprs: Sequence[Expr]) -> tuple[AxisSpec, ...] | None:
-        """The axes of a value that is no leaf; None if it has families."""
+        """The axes of a value that is no leaf; None if it has families, or members of them."""
         exprs = [_push_down(expr) for expr in exprs]
         if any(True for expr in exprs for _ in find_families(expr)):
+            return None
+        if any(v in self.leader for expr in exprs for v in variables(expr)):
             return None
         return tuple(self.axis(expr) for expr in exprs)
 

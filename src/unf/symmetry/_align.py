@@ -37,12 +37,12 @@ def align(
 ) -> Permutation:
     """The group element that moves the neurons of `b` onto those of `a` that are most similar.
 
-    By weights, it minimizes ‖a − g·b‖ over the group by coordinate descent: one permutation after another, with
-    what is nested in it, is replaced by the best one given all others, until none improves (weight
-    matching in Ainsworth et al., "Git Re-Basin", 2023). Each step is an exact linear assignment; a
-    pair of attention heads is as similar as their best inner matching. Where a permutation occurs
-    twice in one array, as in recurrent weights, steps follow the linear part of the objective, and
-    those that do not decrease the distance are undone.
+    By weights, it minimizes ‖a − g·b‖ over the group by coordinate descent: one permutation after
+    another, with what is nested in it, is replaced by the best one given all others, until none
+    improves (weight matching in Ainsworth et al., "Git Re-Basin", 2023). Each step is an exact
+    linear assignment; a pair of attention heads is as similar as their best inner matching. Where a
+    permutation occurs twice in one array, as in recurrent weights, steps follow the linear part of
+    the objective, and those that do not decrease the distance are undone.
 
     The result is the optimum if the space has one permutation, with what is nested in it, that
     occurs once in each array; and if `b` is a permuted copy of `a`, in which case the copy is
@@ -87,13 +87,14 @@ def align(
             if `space` is not what `infer` finds for `fn`, up to names and fixed axes.
     """
     by_activations = _check_method(method, fn, inputs)
-    parts = _make_pair(space, a, b)
+    parts = check_pair(space, a, b)
     if by_activations:
         assert fn is not None
         element = _undo_permutation(space, *parts)
         if element is None:
             inputs = inputs if isinstance(inputs, tuple) else (inputs,)
-            element = _align_by(space, *parts, correlations(space, fn, a, b, inputs))
+            similarities = correlations(space, fn, a, b, inputs)
+            element = _align_by(space, parts[0], parts[1], similarities)
         return to_permutation(element)
     element, _ = _align(space, parts[0], parts[1], key, num_starts, progress)
     return to_permutation(element)
@@ -132,7 +133,7 @@ def distance(
     Raises:
         SpecError: if the trees do not belong to the space, or hold values that are not finite.
     """
-    parts = _make_pair(space, a, b)
+    parts = check_pair(space, a, b)
     if _comes_later(parts[0], parts[1]):
         parts.reverse()
     _, squared = _align(space, parts[0], parts[1], key, num_starts, progress)
@@ -196,7 +197,7 @@ def _check_method(method: str, fn: Any, inputs: Any) -> bool:
     return method == "activations"
 
 
-def _make_pair(space: WeightSpace, a: PyTree, b: PyTree) -> list[_Parts]:
+def check_pair(space: WeightSpace, a: PyTree, b: PyTree) -> list[_Parts]:
     """The blocks of both networks, checked."""
     pair: list[_Parts] = [make_parts(space, tree, finite=True) for tree in (a, b)]
     for block, x, y in zip(space.blocks, *pair, strict=True):
