@@ -21,6 +21,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from ..symmetry import Barrier
 from ..zoo import MixedZoo, Zoo, ZooError
 from ._scores import standard_error, summary
 from .lopt import GRIDS, Comparison
@@ -408,6 +409,21 @@ def optimizer_curves(comparisons: Sequence[Comparison]) -> Figure:
         name = f"{_TASKS.get(one.task, one.task)} on {one.dataset}"
         panels.append(optimizer_panels(one)[0]._replace(title=name))
     return figure(panels)
+
+
+def barrier_curves(found: Barrier) -> Figure:
+    """The loss on the line between two networks, before and after alignment."""
+
+    def draw(axis: Axes) -> None:
+        for losses, name, color in (
+            (found.before, "as they are", PALETTE[3]),
+            (found.after, "aligned", PALETTE[0]),
+        ):
+            axis.plot(found.positions, losses, ".-", color=color, label=name)
+        axis.set(xlabel="from the first network to the second", ylabel="loss")
+
+    heights = f"barrier {found.height_before:.3g}, after alignment {found.height_after:.3g}"
+    return figure([Panel(heights, draw)])
 
 
 def meta_panels(metrics: Mapping[str, np.ndarray]) -> list[Panel]:

@@ -17,7 +17,7 @@ from ..._progress import say
 from ..._version import __version__
 from ..zoos import MixedRecipe
 from ..zoos._recipe import RECIPES
-from . import _experiments, _installation, _lopt, _network, _zoos
+from . import _experiments, _installation, _lopt, _network, _symmetry, _zoos
 from ._command import (
     REGISTRY,
     Command,
@@ -34,6 +34,9 @@ COMMANDS: dict[str, Any] = {
     "demo": _experiments.Demo,
     "spec": _network.Spec,
     "cost": _network.Cost,
+    "align": _symmetry.Align,
+    "merge": _symmetry.Merge,
+    "barrier": _symmetry.BarrierOf,
     "data prepare": _installation.Prepare,
     "data info": _installation.DataInfo,
     **{f"zoo build {name}": _zoos.Build[kind] for name, kind in RECIPES.items()},

@@ -174,6 +174,34 @@ class Example:
             message = f"{self.target}: the network fails{where}: {error}\n{notes}"
             raise CommandError(message) from error
 
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The network as a JAX function of parameters and inputs.
+
+        Raises:
+            CommandError: if it is a PyTorch module, or a weight space alone.
+        """
+        if isinstance(self.network, WeightSpace):
+            raise CommandError(f"{self.target} returned a WeightSpace, without a network to run")
+        if _is_module(self.network):
+            raise CommandError(
+                f"{self.target} returned a PyTorch module, which this command cannot run: align by "
+                "weights, and measure losses in PyTorch; or return a JAX function"
+            )
+        return self.network
+
+    @property
+    def arrays(self) -> tuple:
+        """The inputs, with values.
+
+        Raises:
+            CommandError: if there are none, or some are shapes.
+        """
+        leaves = jax.tree.leaves(self.inputs)
+        if not leaves or any(isinstance(x, jax.ShapeDtypeStruct) for x in leaves):
+            raise CommandError(f"{self.target} returned inputs without values: return arrays")
+        return self.inputs
+
     def verify(self, space: WeightSpace, *, key: PRNGKeyArray) -> Any:
         """Run the network with permuted weights."""
         if isinstance(self.network, WeightSpace):

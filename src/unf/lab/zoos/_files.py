@@ -1,25 +1,19 @@
 """Zoos of networks in files: one file for each network, and a table of their scores."""
 
 import csv
-import importlib
 import os
-import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..._persistence import parse_safetensors
 from ..._progress import Progress, say
 from ...spec import WeightSpace
 from ...zoo import Zoo, ZooError
+from .._weights import READERS, Fit, Misfit
 
-Arrays = Mapping[str, np.ndarray]
 _MOST_SHOWN = 20
 
 
@@ -60,7 +54,7 @@ def read_zoo(
     problems: list[str] = []
     scores = _scores({k: v for k, v in rows.columns.items() if k not in settings}, rows, problems)
     files = _match(Path(folder), rows, problems)
-    fits = _Fit(space, others_allowed)
+    fits = Fit(space, others_allowed)
     networks = _read(files, fits, problems, show_progress)
     if problems:  # read the files nevertheless, so that all problems are named at once
         for _ in networks:
@@ -69,13 +63,13 @@ def read_zoo(
     return Zoo.from_arrays(networks, scores, space, settings=columns)
 
 
-def _read(files: Sequence[Path], fits: "_Fit", problems: list[str], show: bool) -> Iterator[PyTree]:
+def _read(files: Sequence[Path], fits: Fit, problems: list[str], show: bool) -> Iterator[PyTree]:
     """The networks one after the other, then an error if there were problems."""
     with Progress("reading networks", len(files), unit="networks", show=show) as progress:
         for file in files:
             try:
-                yield fits.tree(_READERS[file.suffix](file))
-            except _Misfit as error:
+                yield fits.tree(READERS[file.suffix](file))
+            except Misfit as error:
                 problems.append(f"{file}: {error}")
             progress.advance()
     if problems:
@@ -83,10 +77,6 @@ def _read(files: Sequence[Path], fits: "_Fit", problems: list[str], show: bool) 
         more = len(problems) - _MOST_SHOWN
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         raise ZooError(f"{count}:\n{shown}" + (f"\n  and {more} more" if more > 0 else ""))
-
-
-class _Misfit(ValueError):
-    """A file that cannot be used: why."""
 
 
 # --- the table -----------------------------------------------------------------------------
@@ -166,7 +156,7 @@ def _match(folder: Path, rows: _Table, problems: list[str]) -> list[Path]:
     """The file of each row."""
     if not folder.is_dir():
         raise ZooError(f"{folder}: no such folder")
-    found = sorted(path for path in folder.rglob("*") if path.suffix in _READERS)
+    found = sorted(path for path in folder.rglob("*") if path.suffix in READERS)
     below: dict[str, list[Path]] = {}
     bare: dict[str, list[Path]] = {}
     for path in found:
@@ -193,104 +183,3 @@ def _match(folder: Path, rows: _Table, problems: list[str]) -> list[Path]:
     if left := len(found) - len(files):
         say(f"{left} files in {folder} have no row in {rows.path} and are left out")
     return list(files)
-
-
-# --- the files -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Fit:
-    """Arranges the arrays of a file as a space's tree."""
-
-    space: WeightSpace
-    others_allowed: bool
-
-    def tree(self, arrays: Arrays) -> PyTree:
-        by_name = {_plain(name): array for name, array in arrays.items()}
-        left_out = self.space.notes.left_out if self.space.notes else ()
-        known = {_plain(name) for name in (*left_out, *(leaf.path for leaf in self.space.leaves))}
-        wrong = []
-        for leaf in self.space.leaves:
-            array = by_name.get(_plain(leaf.path))
-            if array is None:
-                wrong.append(f"no array {leaf.path!r}")
-            elif array.shape != leaf.shape:
-                wrong.append(f"{leaf.path!r} has shape {array.shape}, expected {leaf.shape}")
-            elif not jnp.issubdtype(array.dtype, jnp.floating):
-                wrong.append(f"{leaf.path!r} is {array.dtype}, expected floating-point numbers")
-        for name, array in by_name.items():
-            if name not in known and not self.others_allowed:
-                if jnp.issubdtype(array.dtype, jnp.floating):
-                    wrong.append(f"an array {name!r} that the network does not have")
-        if wrong:
-            more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-            raise _Misfit("; ".join(wrong[:3]) + more)
-        return self.space.unflatten([by_name[_plain(leaf.path)] for leaf in self.space.leaves])
-
-
-def _plain(name: str) -> str:
-    return name.replace("/", ".")
-
-
-def _read_safetensors(file: Path) -> Arrays:
-    try:
-        return parse_safetensors(file.read_bytes(), file)[1]
-    except (OSError, ValueError) as error:
-        raise _Misfit(str(error).removeprefix(f"{file}: ")) from error
-
-
-def _read_npz(file: Path) -> Arrays:
-    try:
-        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as content:
-            return {name: content[name] for name in content.files}
-    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise _Misfit(f"not a complete npz file of arrays ({error})") from error
-
-
-def _read_torch(file: Path) -> Arrays:
-    try:
-        torch: Any = importlib.import_module("torch")
-    except ImportError as error:
-        raise ZooError(
-            f"{file}: reading it needs PyTorch; "
-            "run: pip install 'universal-neural-functionals[torch]'"
-        ) from error
-    try:
-        state = torch.load(file, weights_only=True, map_location="cpu")
-    except Exception as error:  # a damaged file, or a pickle of code, can fail in any way
-        reason = str(error).strip().partition("\n")[0]
-        raise _Misfit(f"PyTorch cannot load it with weights_only=True ({reason})") from error
-    if not isinstance(state, Mapping):
-        raise _Misfit(f"holds a {type(state).__name__}; save module.state_dict()")
-    return dict(_tensors(state, torch.Tensor))
-
-
-def _tensors(state: Mapping, kind: type) -> Iterator[tuple[str, np.ndarray]]:
-    """The tensors of a state dict by name; those of dicts inside after the dict's name."""
-    for name, entry in state.items():
-        if isinstance(entry, Mapping):
-            yield from ((f"{name}/{inner}", x) for inner, x in _tensors(entry, kind))
-        elif isinstance(entry, kind):
-            tensor: Any = entry.detach()
-            yield str(name), (tensor.float() if tensor.is_floating_point() else tensor).numpy()
-
-
-def read_file(file: Path) -> Arrays:
-    """The arrays of a file by name.
-
-    Raises:
-        ZooError: if it cannot be read.
-    """
-    try:
-        return _READERS[file.suffix](file)
-    except _Misfit as error:
-        raise ZooError(f"{file}: {error}") from error
-
-
-_READERS: dict[str, Callable[[Path], Arrays]] = {
-    ".safetensors": _read_safetensors,
-    ".npz": _read_npz,
-    ".pt": _read_torch,
-    ".pth": _read_torch,
-}
-"""Readers of files by suffix."""

@@ -19,7 +19,7 @@ from ..._progress import Progress, say
 from ...spec import WeightSpace
 from ...zoo import Zoo, ZooError
 from ...zoo._arrays import is_name
-from ._files import Arrays, read_file
+from .._weights import Arrays, read_file
 
 FREQUENCY = 30.0
 """ω of the published SIRENs."""
