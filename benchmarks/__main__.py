@@ -9,11 +9,13 @@ import jax
 
 from . import (
     ablation,
+    align,
     device,
     estimates,
     growth,
     literal,
     lopt,
+    orders,
     profile,
     readers,
     real,
@@ -41,6 +43,8 @@ SUITES = (
     "lopt",
     "estimates",
     "ablation",
+    "orders",
+    "align",
     "device",
     "scaling",
     "sharding",
@@ -58,8 +62,8 @@ def main() -> None:
     parser.add_argument(
         "--only",
         default="",
-        help="literal, profile, siren, lopt, estimates, ablation, tied, update: only cases that "
-        "have this in their name",
+        help="literal, profile, siren, lopt, estimates, ablation, align, tied, update: only cases  "
+        "that have this in their name",
     )
     parser.add_argument("--gradient", action="store_true", help="real: gradients too")
     options = parser.parse_args()
@@ -121,6 +125,15 @@ def _run(suite: str, options: argparse.Namespace) -> tuple[list, str]:
         cases = [case for case in ablation.CASES if options.only in " ".join(case)]
         rows = [ablation.run(*case) for case in cases]
         return rows, ablation.report(rows)
+    if suite == "align":
+        for network, case in product(align.NETWORKS, align.CASES):
+            if options.only in f"{network}, {case}":
+                print(f"measuring {network}, {case} ...", flush=True)
+                rows.append(align.run(network, case))
+        return rows, align.report(rows)
+    if suite == "orders":
+        rows = orders.run()
+        return rows, orders.report(rows)
     if suite == "growth":
         rows = [growth.run(blocks) for blocks in (2, 4, 8, 16)]
         return rows, growth.report(rows)

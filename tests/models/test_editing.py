@@ -141,6 +141,30 @@ def test_augmentation_changes_what_is_trained_on_and_nothing_else():
     np.testing.assert_array_equal(plain.model.scale[0], changed.model.scale[0])
 
 
+class Flat(eqx.Module):
+    """A model that depends on the order of neurons."""
+
+    linear: eqx.nn.Linear
+    space: unf.WeightSpace | None = eqx.field(static=True)
+
+    def __call__(self, x):
+        return self.linear(jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(x)]))
+
+
+def test_random_permutations_matter_to_models_that_are_not_invariant_alone():
+    flat = Flat(eqx.nn.Linear(SPACE.num_weights, 1, key=KEY), SPACE)
+    invariant = StatNN(SPACE, 1, 1, key=KEY, mlp_width=8, mlp_layers=2)
+    for model, same in ((flat, False), (invariant, True)):
+        plain = fit(model, WEIGHTS, SIGNAL, **OPTIONS)
+        permuted = fit(model, WEIGHTS, SIGNAL, augment="permute", **OPTIONS)
+        losses = [found.history["loss"] for found in (plain, permuted)]
+        assert np.allclose(*losses, rtol=1e-4) == same
+    with pytest.raises(ValueError, match=r'augment="permute" needs one weight space, and a Flat'):
+        fit(Flat(flat.linear, None), WEIGHTS, SIGNAL, augment="permute", **OPTIONS)
+    with pytest.raises(ValueError, match="expected a function or \"permute\", got 'flip'"):
+        fit(flat, WEIGHTS, SIGNAL, augment="flip", **OPTIONS)
+
+
 def test_a_resumed_fit_has_the_same_augmentation(tmp_path):
     class Stop(Exception):
         pass

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import unf
-from tests.symmetry.draws import assert_same_bits, draw, draw_element, plain_distance
+from tests.symmetry.draws import assert_same_bits, draw, draw_element
 from unf.testing import spaces
 
 

@@ -89,7 +89,7 @@ def fit(
     learning_rate: float = 1e-3,
     optimizer: optax.GradientTransformation | None = None,
     standardize: bool | None = None,
-    augment: Augment | None = None,
+    augment: Augment | str | None = None,
     patience: int | None = 10,
     keep: Literal["loss", "score"] = "loss",
     on_epoch: Callable[[int, Metrics], Any] | None = None,
@@ -143,7 +143,9 @@ def fit(
         optimizer: another optimizer, in place of that one.
         standardize: whether to standardize weights, by default yes, except for a `Probe`.
         augment: changes the weights of each network of a batch at random, such as by a symmetry
-            that the model does not know: a function of one network's weights and a key.
+            that the model does not know: a function of one network's weights and a key. "permute"
+            permutes neurons at random, for a model that is not equivariant; its weight space is
+            `model.space`, or the only one of `spaces`.
         patience: stop after this many epochs that were not better on the validation networks;
             None goes through all epochs.
         keep: whether the epoch is chosen by the validation "loss" or "score" (τ or accuracy, which
@@ -162,6 +164,7 @@ def fit(
     models = list(model) if isinstance(model, Sequence) else [model]
     _check_options(models, loss, keep, epochs, batch_size)
     keys = _keys(key, len(models))
+    augment = _find_augmentation(augment, models[0], spaces)
     train, valid = _examples(models[0], weights, targets, spaces, validation, loss, keys[0])
     networks = sum(part.num_networks for part in train)
     _check_size(models[0], networks)
@@ -637,6 +640,30 @@ def _advance(
 
     total = jnp.zeros(order.shape[1])
     return jax.lax.fori_loop(span[0], span[1], body, (models, states, total))
+
+
+def _find_augmentation(
+    given: Augment | str | None, model: Any, spaces: Sequence[WeightSpace] | None
+) -> Augment | None:
+    if given is None or callable(given):
+        return given
+    if given != "permute":
+        raise ValueError(f'augment: expected a function or "permute", got {given!r}')
+    space = getattr(model, "space", None) or (spaces[0] if spaces and len(spaces) == 1 else None)
+    if space is None:
+        raise ValueError(
+            f'augment="permute" needs one weight space, and a {type(model).__name__} has none: '
+            "give it an attribute `space`"
+        )
+    return _permuting(space)
+
+
+@lru_cache  # the same function again, so that nothing is recompiled
+def _permuting(space: WeightSpace) -> Augment:
+    def permute(params: PyTree, key: PRNGKeyArray) -> PyTree:
+        return space.permute(params, space.sample_permutation(key))
+
+    return permute
 
 
 def _augmented(augment: Augment) -> Augment:
