@@ -1,4 +1,4 @@
-"""Alignment and canonical forms of networks of real size: time, and memory beyond the weights."""
+"""Alignment and canonical forms of networks of real size: time and memory."""
 
 import json
 import resource
@@ -70,7 +70,7 @@ def _peak() -> int:
 def report(rows: list[dict[str, Any]]) -> str:
     """A table."""
     lines = [
-        "| network | weights | what | time | memory beyond the weights |",
+        "| network | weights | what | time | rise of peak memory |",
         "|---|---|---|---|---|",
     ]
     for r in rows:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import unf
+from unf.lab import _weights
 from unf.lab.cli import main
-from unf.lab.zoos import _files
 from unf.lab.zoos._published import read_published
 from unf.zoo import ZooError
 
@@ -20,7 +20,7 @@ RNG = np.random.default_rng(0)
 @pytest.fixture(autouse=True)
 def without_torch(monkeypatch):
     """Files that end in .pth hold npz archives here; tests/torch reads those of PyTorch."""
-    monkeypatch.setitem(_files._READERS, ".pth", _files._read_npz)
+    monkeypatch.setitem(_weights.READERS, ".pth", _weights._read_npz)
 
 
 def siren(prefix, last, outputs=1):
