@@ -426,6 +426,30 @@ def barrier_curves(found: Barrier) -> Figure:
     return figure([Panel(heights, draw)])
 
 
+def barriers(found: Mapping[str, Mapping[str, Mapping[str, np.ndarray]]]) -> Figure:
+    """For each kind of network, the training loss between pairs, by how they were aligned."""
+    colors: dict[str, str] = {
+        "as they are": PALETTE[3],
+        "weights": PALETTE[0],
+        "activations": PALETTE[2],
+    }
+
+    def draw(axis: Axes, losses: Mapping[str, np.ndarray]) -> None:
+        for name, rows in losses.items():
+            t = np.linspace(0, 1, rows.shape[1])
+            label = name if name == "as they are" else f"aligned by {name}"
+            axis.plot(t, rows.mean(0), color=colors[name], label=label)
+            low, high = rows.min(0), rows.max(0)
+            axis.fill_between(t, low, high, color=colors[name], alpha=0.2, lw=0)
+        axis.set(xlabel="from one network to the other", ylabel="training loss")
+
+    note = "A line is the mean over pairs, a band their range."
+    panels = [
+        Panel(title, partial(draw, losses=parts["train"]), note) for title, parts in found.items()
+    ]
+    return figure(panels)
+
+
 def meta_panels(metrics: Mapping[str, np.ndarray]) -> list[Panel]:
     """Loss, meta-gradient and scalars of a learned optimizer by meta-step.
 

@@ -11,7 +11,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from ..._progress import say
-from .. import demo, edit, figure2, generalize, mixed, readers, report, table1, table2
+from .. import barriers, demo, edit, figure2, generalize, mixed, readers, report, table1, table2
 from ._command import Command, CommandError, Data, File, Folder, Job, print_json
 
 
@@ -326,6 +326,48 @@ class Edit(Job):
             seeds=(1 if self.small else 5) if self.seeds is None else self.seeds,
             folder=self.data and str(self.data),
             zoo_folder=self.zoo,
+            show_progress=not self.quiet,
+        )
+        print(result.to_json() if self.json else result)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Barriers(Job):
+    """Train pairs of networks, align them, and measure the loss on the lines between them.
+
+    Cases: mlp (MNIST), cnn and cnn-4x (layer norm, CIFAR-10), resnet and resnet-4x (batch norm,
+    CIFAR-10), gpt (bytes of LM1B); with --small, mlp and cnn on digits.
+
+    Examples:
+        unf reproduce barriers --small                   (two CPU cores, minutes)
+        unf reproduce barriers --cases mlp,gpt --data DIR   (a GPU)
+    """
+
+    small: bool = False  # A small version, for CPUs.
+    out: Folder = None  # For results; out/barriers by default.
+    cases: tuple[str, ...] = ()  # Which networks; all by default.
+    pairs: int = 3  # How many pairs of each.
+    points: int = 25  # How many points of each line.
+    seed: int = 0  # Seed of everything.
+    data: Data = None  # Folder with datasets; the variable UNF_DATA by default.
+
+    @property
+    def results(self) -> Path:
+        """The folder of the results."""
+        return self.out or Path("out") / ("barriers-small" if self.small else "barriers")
+
+    def run(self) -> None:
+        """Train and measure what has no result yet, print the table."""
+        known = barriers.SMALL if self.small else barriers.FULL
+        if unknown := [name for name in self.cases if name not in known]:
+            raise CommandError(f"--cases has {unknown[0]!r}; expected some of {list(known)}")
+        result = barriers.run(
+            {name: known[name] for name in self.cases or known},
+            self.results,
+            pairs=self.pairs,
+            points=self.points,
+            seed=self.seed,
+            folder=self.data and str(self.data),
             show_progress=not self.quiet,
         )
         print(result.to_json() if self.json else result)

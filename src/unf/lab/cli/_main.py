@@ -57,6 +57,7 @@ COMMANDS: dict[str, Any] = {
     "reproduce inr": _experiments.Inr,
     "reproduce edit": _experiments.Edit,
     "reproduce zoos": _experiments.Zoos,
+    "reproduce barriers": _experiments.Barriers,
     "report": _experiments.Report,
     "doctor": _installation.Doctor,
 }
