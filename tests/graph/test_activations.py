@@ -22,6 +22,7 @@ def test_values_permute_as_their_axes_say(name):
     params, inputs = fill(params), fill(inputs, seed=1)
     activations = Activations(fn, params, *inputs)
     assert activations.space == space
+    assert activations.found or not space.sizes
     element = {k: np.asarray(v) for k, v in space.sample_permutation(jax.random.key(0)).items()}
     moved = space.permute(params, element)
     values = activations.compute(activations.found, (params, moved), *inputs)

@@ -31,7 +31,6 @@ def test_losses_between_pairs(results):
         ends = [x[:, [0, -1]] for x in losses.values()]
         np.testing.assert_allclose(ends[1], ends[0], rtol=1e-4)  # a permutation changes no network
         np.testing.assert_allclose(ends[2], ends[0], rtol=1e-4)
-        assert np.all(barriers.heights(losses["as they are"]) > -1e-6)
     assert len(json.loads((folder / "barriers.json").read_text())["losses"]["mlp"]["train"]) == 3
     assert (folder / "barriers.png").stat().st_size > 1000
     assert "| MLP on digits | train |" in (folder / "barriers.md").read_text()

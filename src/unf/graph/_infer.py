@@ -73,7 +73,7 @@ def infer(
             expected="infer(fn, params, *inputs), where fn(params, *inputs) is the network",
             got=f"a {type(fn).__name__} in place of fn",
         )
-    flatten_params(params)  # names leaves that are no arrays
+    flatten_params(params)  # raises if a leaf is not an array
     jaxpr, out_shapes = trace(fn, params, args)
     return read(jaxpr, out_shapes, params, args, inputs=inputs, outputs=outputs, warn=warn)[0]
 

@@ -75,14 +75,17 @@ def _read_npz(file: Path) -> Arrays:
         raise Misfit(f"not a complete npz file of arrays ({error})") from error
 
 
-def _read_torch(file: Path) -> Arrays:
+def _torch(file: Path | str = "a PyTorch file") -> Any:
     try:
-        torch: Any = importlib.import_module("torch")
+        return importlib.import_module("torch")
     except ImportError as error:
         raise ZooError(
-            f"{file}: reading it needs PyTorch; "
-            "run: pip install 'universal-neural-functionals[torch]'"
+            f"{file}: this needs PyTorch; run: pip install 'universal-neural-functionals[torch]'"
         ) from error
+
+
+def _read_torch(file: Path) -> Arrays:
+    torch = _torch(file)
     try:
         state = torch.load(file, weights_only=True, map_location="cpu")
     except Exception as error:  # a damaged file, or a pickle of code, can fail in any way
@@ -138,33 +141,61 @@ def read_network(file: Path, space: WeightSpace) -> PyTree:
         raise ZooError(f"{file}: {error}") from error
 
 
-def write_network(file: Path, params: PyTree, space: WeightSpace, like: Path) -> None:
-    """Write weights to a file, with the names, the dtypes, and the other arrays of another file.
+def check_writable(file: Path) -> None:
+    """Refuse a file that `write_network` could not write.
 
     Raises:
-        ZooError: if the suffix is unknown.
+        ZooError: if its suffix is unknown, or PyTorch is missing.
     """
-    arrays = dict(read_file(like))
-    names = {_plain(name): name for name in arrays}
-    for leaf, array in zip(space.leaves, space.flatten(params, channels=False), strict=True):
-        name = names[_plain(leaf.path)]
-        arrays[name] = np.ascontiguousarray(np.asarray(array), arrays[name].dtype)
     if file.suffix not in _WRITERS:
         raise ZooError(f"{file}: expected a name that ends in one of {', '.join(_WRITERS)}")
+    if _WRITERS[file.suffix] is _to_torch:
+        _torch(file)
+
+
+def write_network(file: Path, params: PyTree, space: WeightSpace, like: Path) -> None:
+    """Write weights to a file, with the names and the other arrays of another file.
+
+    Further names of a tensor in a PyTorch file, as of tied weights, get the same weights. Dtypes
+    are those that `read_file` finds, so that floating-point numbers of PyTorch files are float32.
+
+    Raises:
+        ZooError: if the file cannot be written.
+    """
+    check_writable(file)
+    arrays = dict(read_file(like))
+    names = {_plain(name): name for name in arrays}
+    left_out = {_plain(name) for name in (space.notes.left_out if space.notes else ())}
+    others = {names[plain] for plain in left_out & names.keys()}
+    for leaf, array in zip(space.leaves, space.flatten(params, channels=False), strict=True):
+        old = arrays[names[_plain(leaf.path)]]
+        same = [name for name in others if np.array_equal(arrays[name], old)]
+        for name in (names[_plain(leaf.path)], *same):
+            arrays[name] = np.asarray(array, old.dtype, order="C")
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, _WRITERS[file.suffix](arrays))
 
 
 def _to_npz(arrays: Arrays) -> bytes:
+    if any(array.dtype.kind == "V" or array.dtype == jnp.bfloat16 for array in arrays.values()):
+        raise ZooError("npz files cannot hold bfloat16; write a safetensors file")
     stream = io.BytesIO()
-    np.savez(stream, **dict[str, Any](arrays))
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, array, allow_pickle=False)
     return stream.getvalue()
 
 
 def _to_torch(arrays: Arrays) -> bytes:
-    torch: Any = importlib.import_module("torch")
-    stream = io.BytesIO()
-    torch.save({name: torch.from_numpy(array) for name, array in arrays.items()}, stream)
+    torch, stream = _torch(), io.BytesIO()
+
+    def tensor(array: np.ndarray) -> Any:
+        if array.dtype == jnp.bfloat16:
+            return torch.from_numpy(array.astype(np.float32)).to(torch.bfloat16)
+        return torch.from_numpy(array)
+
+    torch.save({name: tensor(array) for name, array in arrays.items()}, stream)
     return stream.getvalue()
 
 

@@ -52,10 +52,10 @@ class Case:
 
 FULL: dict[str, Case] = {
     "mlp": Case("MLP on MNIST", DeepMLPTask(hidden=(512,) * 3), 5000),
-    "cnn": Case("CNN with layer norm on CIFAR-10", _cnn := Classifier(
+    "cnn": Case("CNN with layer norm on CIFAR-10, 16×16", _cnn := Classifier(
         dataset="cifar10", kind="cnn", depth=5, width=32, norm=True), 10_000),
     "cnn-4x": Case("the same, 4 times as wide", dataclasses.replace(_cnn, width=128), 10_000),
-    "resnet": Case("residual CNN with batch norm on CIFAR-10", ResNetTask(), 10_000),
+    "resnet": Case("residual CNN with batch norm on CIFAR-10, 16×16", ResNetTask(), 10_000),
     "resnet-4x": Case(
         "the same, 4 times as wide", ResNetTask(channels=(64, 128, 256)), 10_000),
     "gpt": Case("GPT on bytes of LM1B", GPTTask(), 10_000),

@@ -145,7 +145,7 @@ def fit(
         augment: changes the weights of each network of a batch at random, such as by a symmetry
             that the model does not know: a function of one network's weights and a key. "permute"
             permutes neurons at random, for a model that is not equivariant; its weight space is
-            `model.space`, or the only one of `spaces`.
+            `model.space`, or the only one of `spaces`. Targets must not depend on their order.
         patience: stop after this many epochs that were not better on the validation networks;
             None goes through all epochs.
         keep: whether the epoch is chosen by the validation "loss" or "score" (τ or accuracy, which
@@ -653,7 +653,7 @@ def _find_augmentation(
     if space is None:
         raise ValueError(
             f'augment="permute" needs one weight space, and a {type(model).__name__} has none: '
-            "give it an attribute `space`"
+            "give it an attribute `space`, or pass a function"
         )
     return _permuting(space)
 

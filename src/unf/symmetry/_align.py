@@ -71,9 +71,9 @@ def align(
         b: the weights to move, with the same structure and shapes.
         method: what makes neurons similar, their "weights" or their "activations".
         fn: for activations, the network, called as `fn(params, *inputs)`.
-        inputs: for activations, a tuple of inputs, or an array. A few hundred examples, as in
-            training, are usually enough.
-        key: draws the random starts; by default always the same ones.
+        inputs: for activations, a tuple of inputs, or a single one, such as an array. All values
+            that are compared are held in memory, so pass a batch as in training.
+        key: draws the third and further starts; by default always the same ones.
         num_starts: how many descents to run; the best is returned. The first starts from `b` as it
             is, the second from a matching of the neurons' sorted weights, others at random.
         progress: show progress on standard error, by default on a terminal; a string is its label.
@@ -92,8 +92,7 @@ def align(
         assert fn is not None
         element = _undo_permutation(space, *parts)
         if element is None:
-            inputs = inputs if isinstance(inputs, tuple) else (inputs,)
-            similarities = correlations(space, fn, a, b, inputs)
+            similarities = correlations(space, fn, a, b, as_inputs(inputs))
             element = _align_by(space, parts[0], parts[1], similarities)
         return to_permutation(element)
     element, _ = _align(space, parts[0], parts[1], key, num_starts, progress)
@@ -184,7 +183,7 @@ def _align_by(
 
 def _check_method(method: str, fn: Any, inputs: Any) -> bool:
     """Whether to match by activations."""
-    given = not isinstance(inputs, tuple) or bool(inputs)
+    given = type(inputs) not in (tuple, list) or bool(inputs)
     if method not in ("weights", "activations"):
         raise ValueError(f'method: expected "weights" or "activations", got {shown(method)}')
     if method == "activations" and not (callable(fn) and given):
@@ -195,6 +194,11 @@ def _check_method(method: str, fn: Any, inputs: Any) -> bool:
     if method == "weights" and (fn is not None or given):
         raise ValueError('fn= and inputs= belong to method="activations"')
     return method == "activations"
+
+
+def as_inputs(given: Any) -> tuple:
+    """The arguments of a network after its parameters: those of a list or plain tuple, or one."""
+    return tuple(given) if type(given) in (tuple, list) else (given,)
 
 
 def check_pair(space: WeightSpace, a: PyTree, b: PyTree) -> list[_Parts]:
@@ -242,7 +246,7 @@ def _undo_permutation(space: WeightSpace, a: _Parts, b: _Parts) -> Element | Non
 
 
 def _comes_later(a: _Parts, b: _Parts) -> bool:
-    """Whether `a` is behind `b` in the order of their first entries that differ."""
+    """Whether `a` sorts after `b`, by their first entries that differ."""
     for x, y in zip(a, b, strict=True):
         different = x != y
         if np.any(different):

@@ -1,7 +1,7 @@
 """How similar the neurons of two networks are by what they compute: correlations over inputs.
 
-Of a value that a matrix product reads, such as the activations of a layer, two neurons are compared
-over all examples and positions. Unlike weights, these do not depend on the order of any other
+Two neurons are compared on each value that a matrix product reads, over all examples and positions.
+Unlike weights, these do not depend on the order of any other
 neurons, so one assignment for each permutation suffices.
 """
 

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -16,7 +17,7 @@ from ..spec._errors import shown
 from ..spec._space import Permutation
 from ..spec._tree import flatten_params, format_path, returned_leaves
 from ._align import align as find_alignment
-from ._align import check_pair
+from ._align import as_inputs, check_pair
 
 _MOST_ROUNDS = 20
 """How often each network is aligned to the mean of the others."""
@@ -32,13 +33,15 @@ def merge(
     fn: Callable[..., PyTree] | None = None,
     batches: Iterable[Any] = (),
     key: PRNGKeyArray | None = None,
+    num_starts: int = 2,
     progress: bool | str | None = None,
 ) -> PyTree:
     """The weighted mean of several networks, after aligning their neurons.
 
     All are aligned to the first. With more than two, each is then aligned to the mean of the others
     until no network moves, which decreases the sum of squared distances to the mean. By activations
-    they are aligned to the first only, since a mean has no activations of its own to match.
+    they are aligned to the first only, since the activations of a mean are not the mean of the
+    activations.
 
     The mean of batch statistics is not the statistics of the mean. If `fn(params, *batch)` returns
     new ones, as in training, they are reset by a pass over `batches` (`unf.reset_statistics`).
@@ -53,12 +56,13 @@ def merge(
 
     Args:
         space: the weight space of all networks.
-        networks: their weights; of arrays that are not of floating point, the first's are kept.
+        networks: their weights. Arrays that are not floating-point are taken from the first.
         weights: how much each network counts; all the same by default.
         align: whether to align them; otherwise they are averaged as they are.
-        method: by what to align, as in `align`.
+        method: what to align by, as in `align`.
         fn: for activations or batch statistics, the network: `fn(params, *batch)`.
         batches: for these, tuples of inputs, or arrays. Activations are those on the first batch.
+        num_starts: how many descents to run, as in `align`.
         key: draws random starts, as in `align`.
         progress: show progress on standard error, as in `align`.
 
@@ -68,14 +72,16 @@ def merge(
     networks = list(networks)
     if not networks:
         raise ValueError("networks: expected at least one, got none")
+    check_pair(space, networks[0], networks[0])
     shares = _check_shares(weights, len(networks))
-    batches = [_as_batch(batch) for batch in batches]
+    batches = [as_inputs(batch) for batch in batches]
     if (fn is None) != (not batches):
         raise ValueError("fn= and batches= belong together: pass both or neither")
     for other in networks[1:]:
         check_pair(space, networks[0], other)
     if align:
         options: dict[str, Any] = {"method": method, "key": key, "progress": progress}
+        options["num_starts"] = num_starts
         if method == "activations":
             options |= {"fn": fn, "inputs": batches[0] if batches else ()}
         networks = _align_all(space, networks, shares, options)
@@ -114,7 +120,8 @@ def _mean(networks: Sequence[PyTree], shares: np.ndarray) -> PyTree:
     """Relative to the first, so that the mean of equal networks is exact."""
 
     def of_leaf(first: Any, *others: Any) -> Any:
-        first = jnp.asarray(first)
+        module = np if isinstance(first, np.ndarray) else jnp
+        first = module.asarray(first)
         if not jnp.issubdtype(first.dtype, jnp.floating):
             return first
         start = np.asarray(first, np.float64)
@@ -122,7 +129,7 @@ def _mean(networks: Sequence[PyTree], shares: np.ndarray) -> PyTree:
             share * (np.asarray(x, np.float64) - start)
             for x, share in zip(others, shares[1:], strict=True)
         )
-        return jnp.asarray(start + change, first.dtype)
+        return module.asarray(start + change, first.dtype)
 
     return jax.tree.map(of_leaf, *networks)
 
@@ -144,7 +151,7 @@ def reset_statistics(fn: Callable[..., PyTree], params: PyTree, batches: Iterabl
         ValueError: if `fn` returns no new versions of entries, or only entries that it does not
             change, as in evaluation.
     """
-    batches = [_as_batch(batch) for batch in batches]
+    batches = [as_inputs(batch) for batch in batches]
     if not batches:
         raise ValueError("batches: expected at least one, got none")
     where = _find_statistics(fn, params, batches)
@@ -154,43 +161,62 @@ def reset_statistics(fn: Callable[..., PyTree], params: PyTree, batches: Iterabl
             '(outputs, {"batch_stats": ...}), as a network in training mode returns them'
         )
     leaves, treedef = jax.tree.flatten(params)
+    places = tuple(where.items())
+    old = [jnp.asarray(leaves[i]) for _, i in places]
 
-    @jax.jit
-    def updated(given: list[Any], batch: tuple) -> list[Any]:
-        changed = dict(enumerate(leaves)) | dict(zip(where.values(), given, strict=True))
-        outputs = fn(treedef.unflatten(list(changed.values())), *batch)
-        found = jax.tree.leaves(outputs)
-        return [found[i] for i in where]
+    def update(scales: Sequence[float], batch: tuple) -> list[np.ndarray]:
+        """The new statistics if the old ones were constant."""
+        given = [jnp.full_like(x, scale) for x, scale in zip(old, scales, strict=True)]
+        found = _updated(fn, treedef, places, leaves, given, batch)
+        return [np.asarray(x, np.float64) for x in found]
 
-    old = [jnp.asarray(leaves[i]) for i in where.values()]
     sums = [np.zeros(x.shape) for x in old]
     running = [jnp.issubdtype(x.dtype, jnp.floating) for x in old]
     for batch in batches:
-        at = [
-            [np.asarray(x, np.float64) for x in updated([jnp.full_like(x, v) for x in old], batch)]
-            for v in (0, 1, 2)
-        ]
-        for i, (zero, one, two) in enumerate(zip(*at, strict=True)):
-            decay = one - zero
-            affine = np.allclose(two - one, decay, rtol=1e-3, atol=1e-3)
-            if not running[i] or not affine or not np.all(np.isfinite(zero) & (decay < 0.9999)):
+        zeros = update([0.0] * len(old), batch)
+        # As large as the statistics, so that rounding hides neither.
+        scales = [float(max(1, np.max(np.abs(x), initial=0))) for x in zeros]
+        ones = update(scales, batch)
+        twos = update([2 * scale for scale in scales], batch)
+        for i, (zero, one, two) in enumerate(zip(zeros, ones, twos, strict=True)):
+            decay, again = (one - zero) / scales[i], (two - one) / scales[i]
+            rounding = 30 * float(jnp.finfo(old[i].dtype).eps) if running[i] else 0
+            affine = np.allclose(decay, again, rtol=0, atol=rounding)
+            if not affine or not np.all(np.isfinite(zero) & (decay < 1 - rounding)):
                 running[i] = False
-                continue
-            sums[i] += zero / (1 - decay) / len(batches)
+            if running[i]:
+                sums[i] += zero / (1 - decay) / len(batches)
     if not any(running):
         raise ValueError(
             "fn does not change the statistics that it returns: run the network in training mode"
         )
-    for number, (i, x) in enumerate(zip(where.values(), old, strict=True)):
+    for number, ((_, i), x) in enumerate(zip(places, old, strict=True)):
         if running[number]:
             leaves[i] = jnp.asarray(sums[number], x.dtype)
     return treedef.unflatten(leaves)
 
 
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _updated(
+    fn: Callable[..., PyTree],
+    treedef: Any,
+    places: tuple[tuple[int, int], ...],
+    leaves: list[Any],
+    given: list[Any],
+    batch: tuple,
+) -> list[Any]:
+    """The outputs at some places, with the leaves that they are new versions of replaced."""
+    changed = list(leaves)
+    for (_, i), x in zip(places, given, strict=True):
+        changed[i] = x
+    found = jax.tree.leaves(fn(treedef.unflatten(changed), *batch))
+    return [found[output] for output, _ in places]
+
+
 def _find_statistics(
     fn: Callable[..., PyTree], params: PyTree, batches: Sequence[tuple]
 ) -> dict[int, int]:
-    """For each output that is a new version of a leaf, the leaf; none if all are returned."""
+    """For each output that is a new version of a leaf, the leaf; empty for gradients of all."""
     shapes = jax.eval_shape(fn, params, *batches[0])
     flat, _ = jax.tree_util.tree_flatten_with_path(shapes)
     outputs = [(format_path(path), x.shape) for path, x in flat]
@@ -199,7 +225,7 @@ def _find_statistics(
     return found if len(set(found.values())) < len(leaves) else {}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Barrier:
     """The loss on the line from one network to another.
 
@@ -248,6 +274,7 @@ def barrier(
     permutation: Permutation | None = None,
     statistics: Callable[[PyTree], PyTree] | None = None,
     key: PRNGKeyArray | None = None,
+    num_starts: int = 2,
     progress: bool | str | None = None,
 ) -> Barrier:
     """The loss along the line from `a` to `b`, before and after aligning `b`.
@@ -275,25 +302,27 @@ def barrier(
         b: those of the other.
         data: batches, as tuples of inputs or arrays; the mean of their losses is taken.
         num_points: how many points of the line, with both ends.
-        method: by what to align, as in `align`; activations are those on the first batch.
+        method: what to align by, as in `align`; activations are those on the first batch.
         permutation: a group element to use instead of aligning.
         statistics: applied to the weights at every point before the loss is measured, such as
             `lambda params: unf.reset_statistics(network, params, batches)`.
+        num_starts: how many descents to run, as in `align`.
         key: draws random starts, as in `align`.
         progress: show progress on standard error, by default on a terminal.
     """
-    batches = [_as_batch(batch) for batch in data]
+    batches = [as_inputs(batch) for batch in data]
     if not batches:
         raise ValueError("data: expected at least one batch, got none")
-    if num_points < 3:
+    if not isinstance(num_points, int | np.integer) or num_points < 3:
         raise ValueError(f"num_points: expected at least 3, got {shown(num_points)}")
     check_pair(space, a, b)
+    _check_loss(fn, a, batches[0])
     if permutation is None:
         options: dict[str, Any] = (
             {"fn": fn, "inputs": batches[0]} if method == "activations" else {}
         )
         permutation = find_alignment(
-            space, a, b, method=method, key=key, progress=progress, **options
+            space, a, b, method=method, key=key, num_starts=num_starts, progress=progress, **options
         )
     positions = np.linspace(0, 1, num_points)
     evaluate = jax.jit(fn)
@@ -305,32 +334,28 @@ def barrier(
             for t in positions:
                 params = _mean([a, end], np.array([1 - t, t]))
                 params = params if statistics is None else statistics(params)
-                found = [_loss(evaluate(params, *batch)) for batch in batches]
-                losses.append(np.mean(found))
+                losses.append(np.mean([float(evaluate(params, *batch)) for batch in batches]))
                 bar.advance(1)
             lines.append(np.array(losses))
     before, after = lines
     return Barrier(positions, before, after, permutation)
 
 
-def _loss(value: Any) -> float:
-    if np.ndim(value) != 0:
+def _check_loss(fn: Callable[..., Any], params: PyTree, batch: tuple) -> None:
+    found = jax.eval_shape(fn, params, *batch)
+    if getattr(found, "shape", None) != ():
         raise SpecError(
             "the loss of a batch is not a number",
             expected="fn(params, *batch), a scalar",
-            got=f"shape {np.shape(value)}",
+            got=f"shapes {jax.tree.map(lambda x: x.shape, found)}",
             remedy="take its mean, or return the loss alone",
         )
-    return float(value)
-
-
-def _as_batch(batch: Any) -> tuple:
-    return batch if isinstance(batch, tuple) else (batch,)
 
 
 def _check_shares(weights: Sequence[float] | None, count: int) -> np.ndarray:
     shares = np.ones(count) if weights is None else np.asarray(weights, np.float64)
-    if shares.shape != (count,) or not np.all(shares >= 0) or not shares.sum() > 0:
+    valid = shares.shape == (count,) and np.all(np.isfinite(shares) & (shares >= 0))
+    if not valid or not shares.sum() > 0:
         raise ValueError(
             f"weights: expected {count} numbers, none negative and one positive, got "
             f"{shown(weights)}"

@@ -2,6 +2,7 @@
 
 import json
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -103,13 +104,41 @@ def test_barrier(folder, words, capsys):
         ("align", "example", ["--out", "x.txt"], "ends in one of .safetensors, .npz, .pt, .pth"),
         ("merge", "example", ["--out", "x.npz", "--weights", "1"], "2 files, but 1 --weights"),
         ("barrier", "example", [], "the loss of a batch is not a number"),
-        ("barrier", "loss_example", ["--points", "2"], "expected at least 3"),
     ],
 )
 def test_errors(folder, words, capsys, command, function, more, message, monkeypatch):
     monkeypatch.chdir(folder)
     assert main([command, *words, f"users_model.py:{function}", *more]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_errors_of_options(folder, words, capsys):
+    target = f"{folder}/users_model.py:loss_example"
+    for option, value in (("--points", "2"), ("--starts", "0")):
+        with pytest.raises(SystemExit, match="2"):
+            main(["barrier", *words, target, option, value])
+        assert f"{option} is {value}; expected at least" in capsys.readouterr().err
+
+
+def test_numbers_and_short_floats_survive_files(folder, capsys):
+    (folder / "scalar.py").write_text(
+        "import jax\nfrom unf import WeightSpace\n"
+        "s = lambda *shape: jax.ShapeDtypeStruct(shape, 'float32')\n"
+        "def space():\n"
+        "    return WeightSpace.from_spec({'w': '[2] n', 't': ''}, {'w': s(2, 3), 't': s()})\n"
+    )
+    short = np.arange(6, dtype=jnp.bfloat16).reshape(2, 3)
+    save_file({"w": short, "t": np.asarray(2, jnp.bfloat16)}, folder / "s.safetensors")
+    file, out = str(folder / "s.safetensors"), folder / "o.safetensors"
+    words = [file, file, "--network", f"{folder}/scalar.py:space", "--out"]
+    assert main(["merge", *words, str(out)]) == 0
+    assert main(["merge", str(out), *words[1:], str(out)]) == 0
+    merged = load_file(out)
+    assert merged["t"].shape == () and merged["w"].dtype == jnp.bfloat16
+    np.testing.assert_array_equal(merged["w"], short)
+    capsys.readouterr()
+    assert main(["merge", *words, str(folder / "o.npz")]) == 1
+    assert "npz files cannot hold bfloat16" in capsys.readouterr().err
 
 
 def test_errors_of_files(folder, capsys):

@@ -14,7 +14,7 @@ from ..._progress import say
 from ...spec import WeightSpace
 from ...symmetry import align, barrier, merge
 from .. import plots
-from .._weights import read_network, write_network
+from .._weights import check_writable, read_network, write_network
 from ._command import Command, CommandError, File, print_json
 from ._network import Example, load_example
 
@@ -28,7 +28,8 @@ class _OnNetworks(Command):
 
     network: Network  # The function that returns the network, its parameters and inputs.
     method: Method = "weights"  # What makes neurons similar.
-    seed: int = 0  # Seed of random starts.
+    starts: int = 2  # How many descents to run by weights; the best is taken.
+    seed: int = 0  # Seed of the third and further starts.
     quiet: bool = False  # Show no progress.
     json: bool = False  # Print JSON, for scripts.
 
@@ -39,9 +40,17 @@ class _OnNetworks(Command):
 
     @property
     def _alignment(self) -> dict[str, Any]:
-        """How the library is to align."""
-        progress = False if self.quiet else None
-        return {"method": self.method, "key": jax.random.key(self.seed), "progress": progress}
+        """Options of the alignment."""
+        return {
+            "method": self.method,
+            "key": jax.random.key(self.seed),
+            "num_starts": self.starts,
+            "progress": False if self.quiet else None,
+        }
+
+    def __post_init__(self):
+        if self.starts < 1:
+            raise ValueError(f"--starts is {self.starts}; expected at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,16 +74,17 @@ class Align(_OnNetworks):
 
     first: Annotated[Positional[Path], arg(metavar="A")]  # The network that stays.
     second: Annotated[Positional[Path], arg(metavar="B")]  # The network that is moved.
-    starts: int = 2  # How many descents to run by weights; the best is taken.
     out: File = None  # Write B with its neurons moved to this file.
 
     def run(self) -> None:
         """Print distances, and how many neurons move."""
+        if self.out is not None:
+            check_writable(self.out)
         example, space, (a, b) = self._load([self.first, self.second])
         options = self._alignment
         if self.method == "activations":
             options |= {"fn": example.function, "inputs": example.arrays}
-        found = align(space, a, b, num_starts=self.starts, **options)
+        found = align(space, a, b, **options)
         moved = space.permute(b, found)
         report = {
             "distance": _distance(a, b),
@@ -122,6 +132,7 @@ class Merge(_OnNetworks):
             raise CommandError(f"expected at least two files, got {len(self.files)}")
         if self.weights and len(self.weights) != len(self.files):
             raise CommandError(f"{len(self.files)} files, but {len(self.weights)} --weights")
+        check_writable(self.out)
         example, space, networks = self._load(self.files)
         options = self._alignment
         if self.method == "activations" and self.align:
@@ -150,6 +161,11 @@ class BarrierOf(_OnNetworks):
     second: Annotated[Positional[Path], arg(metavar="B")]  # The other, which is aligned to it.
     points: int = 11  # How many points of the line, with both ends.
     out: File = None  # Draw the losses to this file, e.g. barrier.png or barrier.svg.
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.points < 3:
+            raise ValueError(f"--points is {self.points}; expected at least 3")
 
     def run(self) -> None:
         """Print the losses, and draw them."""
