@@ -1,4 +1,4 @@
-"""`unf spec`, `unf cost` and `unf zoo import` with a PyTorch module."""
+"""`unf spec`, `cost`, `align`, `merge`, and `zoo import` with a PyTorch module."""
 
 import numpy as np
 import pytest
@@ -105,3 +105,47 @@ def test_published_sirens_are_imported(tmp_path):
     for row, label in enumerate(zoo.settings["label"]):
         expected = modules[int(label) - 5][1].weight.detach().numpy().T
         np.testing.assert_array_equal(kernels[row], expected)
+
+
+class Shared(nn.Module):
+    """A language model whose embedding is its output, so that one tensor has two names."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.up = nn.Embedding(7, 4), nn.Linear(4, 6)
+        self.down, self.head = nn.Linear(6, 4), nn.Linear(4, 7, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        return self.head(x + self.down(torch.tanh(self.up(x))))
+
+
+def shared_example():
+    return Shared(), torch.zeros(1, 3, dtype=torch.long)
+
+
+def test_modules_are_aligned_and_merged(tmp_path, capsys):
+    (tmp_path / "users_shared.py").write_text(
+        "from tests.torch.test_command import shared_example as example\n"
+    )
+    modules, tokens = [Shared() for _ in range(2)], torch.arange(7)[None]
+    files = [f"{tmp_path}/{name}.pt" for name in "ab"]
+    for module, file in zip(modules, files, strict=True):
+        torch.save(module.state_dict(), file)
+    network = ["--network", f"{tmp_path}/users_shared.py:example"]
+    assert main(["align", *files, *network, "--out", f"{tmp_path}/aligned.pt"]) == 0
+    assert "after alignment" in capsys.readouterr().out
+    aligned = Shared()
+    aligned.load_state_dict(torch.load(f"{tmp_path}/aligned.pt", weights_only=True))
+    torch.testing.assert_close(aligned(tokens), modules[1](tokens))
+    assert not torch.equal(aligned.embed.weight, modules[1].embed.weight)
+    torch.save(modules[0].state_dict(), files[1])
+    words = ["merge", *files, f"{tmp_path}/aligned.pt", *network, "--weights", "1,1,0"]
+    assert main([*words, "--out", f"{tmp_path}/merged.pt"]) == 0
+    merged = torch.load(f"{tmp_path}/merged.pt", weights_only=True)
+    for name, tensor in modules[0].state_dict().items():
+        torch.testing.assert_close(merged[name], tensor)
+    capsys.readouterr()
+    assert main(["barrier", *files, *network]) == 1
+    assert "a PyTorch module, which this command cannot run" in capsys.readouterr().err
