@@ -62,8 +62,8 @@ def merge(
         method: what to align by, as in `align`.
         fn: for activations or batch statistics, the network: `fn(params, *batch)`.
         batches: for these, tuples of inputs, or arrays. Activations are those on the first batch.
-        num_starts: how many descents to run, as in `align`.
         key: draws random starts, as in `align`.
+        num_starts: how many descents to run, as in `align`.
         progress: show progress on standard error, as in `align`.
 
     Raises:
@@ -167,7 +167,7 @@ def reset_statistics(fn: Callable[..., PyTree], params: PyTree, batches: Iterabl
     def update(scales: Sequence[float], batch: tuple) -> list[np.ndarray]:
         """The new statistics if the old ones were constant."""
         given = [jnp.full_like(x, scale) for x, scale in zip(old, scales, strict=True)]
-        found = _updated(fn, treedef, places, leaves, given, batch)
+        found = _updated(_Same(fn), treedef, places, leaves, given, batch)
         return [np.asarray(x, np.float64) for x in found]
 
     sums = [np.zeros(x.shape) for x in old]
@@ -196,9 +196,22 @@ def reset_statistics(fn: Callable[..., PyTree], params: PyTree, batches: Iterabl
     return treedef.unflatten(leaves)
 
 
+@dataclass(frozen=True, eq=False)
+class _Same:
+    """A function that equals itself alone, since modules with arrays cannot be hashed."""
+
+    fn: Callable[..., PyTree]
+
+    def __hash__(self) -> int:
+        return id(self.fn)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.fn is self.fn
+
+
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _updated(
-    fn: Callable[..., PyTree],
+    network: _Same,
     treedef: Any,
     places: tuple[tuple[int, int], ...],
     leaves: list[Any],
@@ -209,7 +222,7 @@ def _updated(
     changed = list(leaves)
     for (_, i), x in zip(places, given, strict=True):
         changed[i] = x
-    found = jax.tree.leaves(fn(treedef.unflatten(changed), *batch))
+    found = jax.tree.leaves(network.fn(treedef.unflatten(changed), *batch))
     return [found[output] for output, _ in places]
 
 
@@ -306,8 +319,8 @@ def barrier(
         permutation: a group element to use instead of aligning.
         statistics: applied to the weights at every point before the loss is measured, such as
             `lambda params: unf.reset_statistics(network, params, batches)`.
-        num_starts: how many descents to run, as in `align`.
         key: draws random starts, as in `align`.
+        num_starts: how many descents to run, as in `align`.
         progress: show progress on standard error, by default on a terminal.
     """
     batches = [as_inputs(batch) for batch in data]
