@@ -75,17 +75,17 @@ def _read_npz(file: Path) -> Arrays:
         raise Misfit(f"not a complete npz file of arrays ({error})") from error
 
 
-def _torch(file: Path | str = "a PyTorch file") -> Any:
+def _torch(file: Path | str, doing: str) -> Any:
     try:
         return importlib.import_module("torch")
     except ImportError as error:
         raise ZooError(
-            f"{file}: this needs PyTorch; run: pip install 'universal-neural-functionals[torch]'"
+            f"{file}: {doing} it needs PyTorch; run: pip install 'universal-neural-functionals[torch]'"
         ) from error
 
 
 def _read_torch(file: Path) -> Arrays:
-    torch = _torch(file)
+    torch = _torch(file, "reading")
     try:
         state = torch.load(file, weights_only=True, map_location="cpu")
     except Exception as error:  # a damaged file, or a pickle of code, can fail in any way
@@ -150,7 +150,7 @@ def check_writable(file: Path) -> None:
     if file.suffix not in _WRITERS:
         raise ZooError(f"{file}: expected a name that ends in one of {', '.join(_WRITERS)}")
     if _WRITERS[file.suffix] is _to_torch:
-        _torch(file)
+        _torch(file, "writing")
 
 
 def write_network(file: Path, params: PyTree, space: WeightSpace, like: Path) -> None:
@@ -188,7 +188,7 @@ def _to_npz(arrays: Arrays) -> bytes:
 
 
 def _to_torch(arrays: Arrays) -> bytes:
-    torch, stream = _torch(), io.BytesIO()
+    torch, stream = _torch("a PyTorch file", "writing"), io.BytesIO()
 
     def tensor(array: np.ndarray) -> Any:
         if array.dtype == jnp.bfloat16:
