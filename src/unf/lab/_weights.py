@@ -80,7 +80,8 @@ def _torch(file: Path | str, doing: str) -> Any:
         return importlib.import_module("torch")
     except ImportError as error:
         raise ZooError(
-            f"{file}: {doing} it needs PyTorch; run: pip install 'universal-neural-functionals[torch]'"
+            f"{file}: {doing} it needs PyTorch; "
+            "run: pip install 'universal-neural-functionals[torch]'"
         ) from error
 
 
