@@ -1,5 +1,7 @@
 """`unf spec`, `cost`, `align`, `merge`, and `zoo import` with a PyTorch module."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -146,6 +148,33 @@ def test_modules_are_aligned_and_merged(tmp_path, capsys):
     merged = torch.load(f"{tmp_path}/merged.pt", weights_only=True)
     for name, tensor in modules[0].state_dict().items():
         torch.testing.assert_close(merged[name], tensor)
-    capsys.readouterr()
-    assert main(["barrier", *files, *network]) == 1
-    assert "a PyTorch module, which this command cannot run" in capsys.readouterr().err
+
+
+class WithLoss(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 2))
+
+    def forward(self, x, y):
+        return nn.functional.cross_entropy(super().forward(x), y)
+
+
+def loss_example():
+    return WithLoss(), torch.randn(20, 3), torch.arange(20) % 2
+
+
+def shapes_example():
+    return WithLoss(), torch.zeros(20, 3, device="meta"), torch.arange(20) % 2
+
+
+def test_losses_between_modules(tmp_path, capsys):
+    (tmp_path / "users_loss.py").write_text(
+        "from tests.torch.test_command import loss_example, shapes_example\n"
+    )
+    files = [f"{tmp_path}/{name}.pt" for name in "ab"]
+    for file in files:
+        torch.save(WithLoss().state_dict(), file)
+    words = ["barrier", *files, "--method", "activations", "--points", "3", "--json"]
+    assert main([*words, "--network", f"{tmp_path}/users_loss.py:loss_example"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["after"]) == 3
+    assert main([*words, "--network", f"{tmp_path}/users_loss.py:shapes_example"]) == 1
+    assert "returned inputs without values: return arrays" in capsys.readouterr().err

@@ -93,7 +93,7 @@ def test_torch_export_is_the_fallback(monkeypatch):
         raise RuntimeError("no such operation")
     except RuntimeError as caught:
         error = caught
-    monkeypatch.setattr("unf.torch._infer.trace_directly", fail)
+    monkeypatch.setattr("unf.torch._trace.trace_directly", fail)
     for module, x in [(networks.mlp(), X), (networks.Tied(), torch.tensor([1, 2]))]:
         with monkeypatch.context() as context:
             context.undo()

@@ -11,6 +11,7 @@ from ._functional import Functional
 from ._infer import infer
 from ._optimizer import LearnedOptimizer
 from ._state import features, to_state_dict
+from ._to_jax import to_jax
 from ._trace import TraceError
 from ._verify import verify
 
@@ -20,6 +21,7 @@ __all__ = [
     "TraceError",
     "features",
     "infer",
+    "to_jax",
     "to_state_dict",
     "verify",
 ]

@@ -3,14 +3,11 @@
 import dataclasses
 from typing import Any
 
-import jax
-import torch
 from torch import nn
 
 from .. import graph
-from ..spec import SpecError, WeightSpace
-from ._modules import State, evaluating
-from ._trace import TraceError, tensors, to_struct, trace_directly, trace_exported
+from ..spec import WeightSpace
+from ._trace import trace
 
 
 def infer(module: nn.Module, *inputs: Any, **kwargs: Any) -> WeightSpace:
@@ -48,44 +45,6 @@ def infer(module: nn.Module, *inputs: Any, **kwargs: Any) -> WeightSpace:
         TraceError: if the module cannot be traced, naming the line that is at fault.
         SpecError: if it has no weights.
     """
-    if not isinstance(module, nn.Module):
-        raise SpecError(
-            "not a PyTorch module",
-            expected="infer(module, *inputs), with a torch.nn.Module",
-            got=f"a {type(module).__name__}",
-            remedy="for a JAX function, use unf.infer(fn, params, *inputs)",
-        )
-    state = State.of(module.state_dict(keep_vars=True))
-    if not state.weights:
-        raise SpecError("the module has no weights", got=f"entries {list(state.left_out)}")
-    shapes = {name: to_struct(x) for name, x in state.weights.items()}
-    arguments = [to_struct(x) for x in tensors((inputs, kwargs))]
-    with jax.enable_x64(True), jax.numpy_rank_promotion("allow"):
-        try:
-            function = trace_directly(module, inputs, kwargs)
-            space = graph.infer(function, shapes, *arguments)
-        except TraceError as error:
-            _check_runs(module, inputs, kwargs)
-            if error.needs_values:
-                raise
-            try:
-                function = trace_exported(module, state, inputs, kwargs)
-                space = graph.infer(function, shapes, *arguments)
-            except Exception:
-                raise error from error.__cause__
+    state, space = trace(module, inputs, kwargs, graph.infer)
     notes = dataclasses.replace(space.notes, left_out=state.left_out)
     return dataclasses.replace(space, notes=notes)
-
-
-def _check_runs(module: nn.Module, inputs: tuple, kwargs: dict[str, Any]) -> None:
-    """Raise PyTorch's own error if the module does not run with these inputs at all."""
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]), evaluating(module):
-            module(*inputs, **kwargs)
-    except Exception as error:
-        shapes = [tuple(x.shape) for x in tensors((inputs, kwargs))]
-        error.add_note(
-            f"unf.torch.infer called the module with tensors of shapes {shapes}; does the module "
-            "take these?"
-        )
-        raise

@@ -11,17 +11,19 @@ from linecache import getline
 from pathlib import Path
 from traceback import walk_tb
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from ..spec import SpecError
 from ._modules import State, call, evaluating
 
 Function = Callable[..., list[jax.Array]]
 """A function of the weights by name and of the tensors among the inputs."""
+Result = TypeVar("Result")
 _VALUES = (
     "replace a branch by torch.where, and a selection (nonzero, a Boolean index, routing to "
     "experts) by a product with a mask; or write the specification by hand, "
@@ -58,6 +60,47 @@ class TraceError(ValueError):
             f"  remedy: {self.remedy}",
         ]
         super().__init__("\n".join(lines))
+
+
+def trace(
+    module: nn.Module, inputs: tuple, kwargs: dict[str, Any], use: Callable[..., Result]
+) -> tuple[State, Result]:
+    """What `use(function, shapes, *arguments)` returns for the first trace that it can use.
+
+    Args:
+        module: the module, which is traced directly, or else through torch.export.
+        inputs: its arguments.
+        kwargs: its keyword arguments.
+        use: gets the module as a function, the shapes of its weights, and those of the tensors
+            among the arguments, and traces the function.
+
+    Raises:
+        TraceError: if neither trace can be used, naming the line that is at fault.
+        SpecError: if this is not a module, or it has no weights.
+    """
+    if not isinstance(module, nn.Module):
+        raise SpecError(
+            "not a PyTorch module",
+            expected="a torch.nn.Module",
+            got=f"a {type(module).__name__}",
+            remedy="for a JAX function, use unf.infer(fn, params, *inputs)",
+        )
+    state = State.of(module.state_dict(keep_vars=True))
+    if not state.weights:
+        raise SpecError("the module has no weights", got=f"entries {list(state.left_out)}")
+    shapes = {name: to_struct(x) for name, x in state.weights.items()}
+    arguments = [to_struct(x) for x in tensors((inputs, kwargs))]
+    with jax.enable_x64(True), jax.numpy_rank_promotion("allow"):
+        try:
+            return state, use(trace_directly(module, inputs, kwargs), shapes, *arguments)
+        except TraceError as error:
+            _check_runs(module, inputs, kwargs)
+            if error.needs_values:
+                raise
+            try:
+                return state, use(trace_exported(module, state, inputs, kwargs), shapes, *arguments)
+            except Exception:
+                raise error from error.__cause__
 
 
 def trace_directly(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> Function:
@@ -101,6 +144,20 @@ def trace_exported(
         return [x for x in outputs if isinstance(x, jax.Array)]
 
     return function
+
+
+def _check_runs(module: nn.Module, inputs: tuple, kwargs: dict[str, Any]) -> None:
+    """Raise PyTorch's own error if the module does not run with these inputs at all."""
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), evaluating(module):
+            module(*inputs, **kwargs)
+    except Exception as error:
+        shapes = [tuple(x.shape) for x in tensors((inputs, kwargs))]
+        error.add_note(
+            f"unf.torch called the module with tensors of shapes {shapes}; does the module "
+            "take these?"
+        )
+        raise
 
 
 def _constant(tensor: Tensor) -> Any:

@@ -179,15 +179,12 @@ class Example:
         """The network as a JAX function of parameters and inputs.
 
         Raises:
-            CommandError: if it is a PyTorch module, or a weight space alone.
+            CommandError: if there is a weight space alone.
         """
         if isinstance(self.network, WeightSpace):
             raise CommandError(f"{self.target} returned a WeightSpace, without a network to run")
         if _is_module(self.network):
-            raise CommandError(
-                f"{self.target} returned a PyTorch module, which this command cannot run: align by "
-                "weights, and measure losses in PyTorch; or return a JAX function"
-            )
+            return _of_torch().to_jax(self.network, *self.inputs)[0]
         return self.network
 
     @property
@@ -198,8 +195,12 @@ class Example:
             CommandError: if there are none, or some are shapes.
         """
         leaves = jax.tree.leaves(self.inputs)
-        if not leaves or any(isinstance(x, jax.ShapeDtypeStruct) for x in leaves):
+        if not leaves or any(
+            isinstance(x, jax.ShapeDtypeStruct) or getattr(x, "is_meta", False) for x in leaves
+        ):
             raise CommandError(f"{self.target} returned inputs without values: return arrays")
+        if _is_module(self.network):
+            return tuple(x.numpy(force=True) for x in self.inputs if hasattr(x, "is_meta"))
         return self.inputs
 
     def verify(self, space: WeightSpace, *, key: PRNGKeyArray) -> Any:

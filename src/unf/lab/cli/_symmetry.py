@@ -150,7 +150,8 @@ class BarrierOf(_OnNetworks):
     """Measure the loss on the line between two networks, before and after alignment.
 
     A and B are files as for unf align. --network is a function that returns (loss, params, *batch),
-    where loss(params, *batch) is a number and batch has arrays, the data on which it is measured.
+    where loss(params, *batch) is a number and batch has arrays, the data on which it is measured;
+    or (module, *batch) with a PyTorch module whose output is the loss.
 
     Examples:
         unf barrier a.safetensors b.safetensors --network my_model:loss_example
