@@ -14,6 +14,7 @@ from unf.spec import SpecError
 from unf.testing import spaces
 
 SPACE = spaces.mlp(2, 4, 1)
+SPACE_PATHS = [leaf.path for leaf in SPACE.leaves]
 KEY = jax.random.key(0)
 OPTIONS = {"key": KEY, "epochs": 3, "batch_size": 8, "progress": False}
 
@@ -184,6 +185,8 @@ def test_any_module_can_be_fitted():
 
     result = fit(Mean(jnp.ones(1)), WEIGHTS, SIGNAL, **OPTIONS)
     assert result.model.predict(WEIGHTS).shape == (60,)
+    with pytest.raises(ValueError, match="signs= needs a weight space, and a Mean has none"):
+        fit(Mean(jnp.ones(1)), WEIGHTS, SIGNAL, **OPTIONS, signs=("h1",))
 
 
 @pytest.mark.parametrize("loss", ["mse", "bce"])
@@ -195,6 +198,40 @@ def test_saved_with_its_constants(fitted, loss, tmp_path):
     loaded = unf.load_model(tmp_path / "model.safetensors")
     assert loaded.loss == loss
     np.testing.assert_array_equal(loaded.predict(WEIGHTS), model.predict(WEIGHTS))
+
+
+@pytest.fixture(scope="module")
+def of_signs():
+    """A model that reads neurons with the signs that a rule chooses."""
+    model = unf.models.InvariantUNF(SPACE, 1, 1, key=KEY, num_layers=2, mlp_width=16)
+    return fit(model, *networks(scale=1.0, offset=0.2), **OPTIONS, signs=("h1",)).model
+
+
+def test_predictions_do_not_depend_on_signs(of_signs, tmp_path):
+    weights, _ = networks(scale=1.0, offset=0.2)
+    flips = np.random.default_rng(1).choice([-1.0, 1.0], (60, 4)).astype(np.float32)
+    flipped = jax.vmap(lambda x, s: SPACE.flip(x, {"h1": s}))(weights, flips)
+    expected = of_signs.predict(weights)
+    same(of_signs.predict(flipped), expected, rtol=1e-4)
+    unf.save_model(tmp_path / "model.safetensors", of_signs)
+    loaded = unf.load_model(tmp_path / "model.safetensors")
+    assert loaded.signs == ("h1",)
+    np.testing.assert_array_equal(loaded.predict(weights), expected)
+    without = fit(make(), weights, SIGNAL, **OPTIONS).model
+    assert np.max(np.abs(without.predict(flipped) - without.predict(weights))) > 1e-2
+
+
+def test_weights_are_standardized_as_they_are_read(of_signs):
+    weights, _ = networks(scale=1.0, offset=0.2)
+    oriented = jax.vmap(lambda x: SPACE.orient(x, ("h1",)))(jax.tree.map(lambda x: x[:54], weights))
+    means = [np.mean(x) for x in jax.tree.leaves(oriented)]
+    assert np.max(np.abs(np.array(means) - np.ravel(of_signs.shift))) < 0.1
+    assert of_signs.shift[SPACE_PATHS.index("w0")] > 0.3
+
+
+def test_names_of_signs_are_checked():
+    with pytest.raises(SpecError, match="'h0' is not a permutation of this space"):
+        fit(make(), WEIGHTS, SIGNAL, **OPTIONS, signs=("h0",))
 
 
 def test_many_parameters_and_few_networks(monkeypatch):

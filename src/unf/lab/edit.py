@@ -213,7 +213,7 @@ def run(
             job = {"what": "editing", "edit": name, "method": method, "steps": setting.steps}
             job |= {"zoo": zoo.origin, "seeds": list(range(seeds))}
             found, images = _train(
-                job, recipe.task, weights, wanted, target / f"{name}-{method}", show_progress
+                job, recipe, weights, wanted, target / f"{name}-{method}", show_progress
             )
             result.errors[name][method] = found["errors"]
             result.about[name][method] = {k: v for k, v in found.items() if k != "errors"}
@@ -241,13 +241,14 @@ def _first(weights: PyTree) -> PyTree:
 
 def _train(
     job: dict[str, Any],
-    task: ImplicitImage,
+    recipe: ImplicitZoo,
     weights: Mapping[str, PyTree],
     wanted: Mapping[str, Images],
     folder: Path,
     show_progress: bool,
 ) -> tuple[dict[str, Any], np.ndarray]:
     """Errors on the test images and the like, and what the first editor makes of some of them."""
+    task = recipe.task
     job, file, pictures = json.loads(json.dumps(job)), folder / "result.json", folder / "images.npy"
     known = json.loads(file.read_text()) if file.is_file() else None
     checkpoints = claim(
@@ -264,7 +265,7 @@ def _train(
         models, weights["train"], wanted["train"],
         key=jnp.stack(keys), validation=(weights["valid"], wanted["valid"]),
         loss=partial(_error, task), epochs=max(1, round(job["steps"] * BATCH / count)),
-        batch_size=BATCH, patience=None, checkpoints=checkpoints,
+        batch_size=BATCH, signs=recipe.signs, patience=None, checkpoints=checkpoints,
         progress=f"{job['edit']}, {METHODS[job['method']][0]}" if show_progress else False,
     )  # fmt: skip
     errors = [100 * each.score(weights["test"], wanted["test"])["loss"] for each in fitted.model]

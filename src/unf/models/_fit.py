@@ -24,6 +24,7 @@ from .._persistence import Checkpoints, digest
 from .._progress import Progress
 from ..nn._pool import GROUPS, groups_of
 from ..spec import WeightSpace
+from ..spec._signs import check_names
 from ._fitted import (
     Fitted,
     Loss,
@@ -89,6 +90,7 @@ def fit(
     learning_rate: float = 1e-3,
     optimizer: optax.GradientTransformation | None = None,
     standardize: bool | None = None,
+    signs: Sequence[str] = (),
     augment: Augment | str | None = None,
     patience: int | None = 10,
     keep: Literal["loss", "score"] = "loss",
@@ -142,6 +144,10 @@ def fit(
             cosine; gradients are clipped to norm 1.
         optimizer: another optimizer, in place of that one.
         standardize: whether to standardize weights, by default yes, except for a `Probe`.
+        signs: names whose neurons have odd activations, such as sin and tanh. All their weights
+            can be negated (`WeightSpace.flip`), so each network is read with the signs that
+            `WeightSpace.orient` chooses, and predictions do not depend on them.
+            `unf.verify(signs=)` checks whether this is so.
         augment: changes the weights of each network of a batch at random, such as by a symmetry
             that the model does not know: a function of one network's weights and a key. "permute"
             permutes neurons at random, for a model that is not equivariant; its weight space is
@@ -178,13 +184,16 @@ def fit(
             f"a {type(models[0]).__name__} reads weights as they are; leave out standardize=True"
         )
     standardize = not raw if standardize is None else standardize
-    fitted = Fitted(None, **_constants(train, loss, standardize), loss=loss)
+    signs = _check_signs(signs, models[0], train)
+    constants = _constants(_oriented(train, models[0], signs), loss, standardize)
+    fitted = Fitted(None, **constants, loss=loss, signs=signs)
     if loss == "mse":
         train, valid = ([_in_units(part, fitted) for part in parts] for parts in (train, valid))
     if isinstance(checkpoints, str | os.PathLike):
         options = {"epochs": epochs, "batch_size": max(sizes), "learning_rate": learning_rate}
         options |= {"loss": _name(loss), "standardize": standardize, "keep": keep}
         options |= {} if augment is None else {"augment": _name(augment)}
+        options |= {"signs": list(signs)} if signs else {}
         job = {"what": "checkpoint of a fit", **options, "data": _digest(models, keys, train)}
         checkpoints = Checkpoints(Path(checkpoints), job)
     show = is_first() and (sys.stderr.isatty() if progress is None else bool(progress))
@@ -531,6 +540,32 @@ def _out_size(model: Any, networks: Networks) -> int:
             "as unf.models.InvariantUNF, or pass a function as loss="
         )
     return out.shape[0]
+
+
+def _check_signs(signs: Sequence[str], model: Any, train: list[_Part]) -> tuple[str, ...]:
+    """The names, checked against every weight space."""
+    for part in train if len(signs) else ():
+        space = part.space or getattr(model, "space", None)
+        if space is None:
+            raise ValueError(
+                f"signs= needs a weight space, and a {type(model).__name__} has none: give it an "
+                "attribute `space`"
+            )
+        check_names(signs, space.index_shapes)
+    return tuple(signs)
+
+
+def _oriented(train: list[_Part], model: Any, signs: tuple[str, ...]) -> list[_Part]:
+    """The examples as they are read, with the signs of neurons chosen."""
+    if not signs:
+        return train
+    found = []
+    for part in train:
+        orient = partial((part.space or model.space).orient, names=signs)
+        features = jax.jit(partial(jax.lax.map, orient, batch_size=1024))(part.examples.features)
+        examples = part.examples._replace(features=jax.tree.map(np.asarray, features))
+        found.append(part._replace(examples=examples))
+    return found
 
 
 def _constants(train: list[_Part], loss: Any, standardize: bool) -> dict[str, Any]:

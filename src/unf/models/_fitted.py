@@ -60,6 +60,7 @@ class Fitted(eqx.Module):
         out_scale: their standard deviation, or None.
         loss: what the model was fitted with; None if that was a function, and the model was loaded
             from a file.
+        signs: names whose neurons are oriented before weights are standardized.
     """
 
     model: Any
@@ -68,6 +69,7 @@ class Fitted(eqx.Module):
     out_shift: Array | None = None
     out_scale: Array | None = None
     loss: Loss | LossFunction | None = eqx.field(static=True, default="mse")
+    signs: tuple[str, ...] = eqx.field(static=True, default=())
 
     @property
     def space(self) -> WeightSpace | None:
@@ -90,6 +92,9 @@ class Fitted(eqx.Module):
         """The output before it gets the units of the targets or weights."""
         if getattr(self.model, "probe", None) is not None:
             options["raw"] = x
+        if self.signs:
+            assert self.space is not None
+            x = self.space.orient(x, self.signs)
         if self.shift is not None and self.scale is not None:
             leaves, treedef = jax.tree.flatten(x)
             constants = zip(leaves, self.shift, self.scale, strict=True)

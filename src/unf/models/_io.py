@@ -18,6 +18,7 @@ from .._persistence import FORMAT, Arrays, read_tree, write_arrays
 from ..nn import TiedLinear
 from ..nn._pool import GROUPS
 from ..spec import WeightSpace
+from ..spec._signs import check_names
 from ..spec._tree import without_roles
 from ._fitted import Fitted, Loss
 from ._invariant import (
@@ -78,6 +79,7 @@ def save_model(path: str | os.PathLike, model: eqx.Module) -> None:
         standardized = [name for name in _CONSTANTS if getattr(model, name) is not None]
         model = replace(model, loss=None) if callable(model.loss) else model
         description["fitted"] = {"loss": model.loss, "constants": standardized}
+        description["fitted"] |= {"signs": model.signs} if model.signs else {}
     tables = [x for x in jax.tree.leaves(model, is_leaf=_is_tied) if _is_tied(x)]
     if tables:
         description |= {"keys": tables[0].keys, "bias_keys": tables[0].bias_keys}
@@ -163,7 +165,10 @@ def _build_fitted(model: Any, description: dict[str, Any]) -> Fitted:
     of = GROUPS if model.space is None else model.space.leaves
     leaves = tuple(jnp.zeros(channels) for _ in of)
     shapes |= {"shift": leaves, "scale": leaves}
-    return Fitted(model, **{name: shapes[name] for name in names}, loss=loss)
+    signs = tuple(description["fitted"].get("signs", ()))
+    if model.space is not None:
+        check_names(signs, model.space.index_shapes)
+    return Fitted(model, **{name: shapes[name] for name in names}, loss=loss, signs=signs)
 
 
 def _upgrade(description: dict[str, Any], arrays: Arrays) -> Arrays:

@@ -93,12 +93,19 @@ def permute_block(block: Block, array: Any, permutation: Mapping[str, Any]) -> A
         name = base_name(block.labels[position].name)
         if name not in permutation:
             continue
-        lineage = [position]
-        while (parent := block.labels[lineage[0]].parent) is not None:
-            lineage.insert(0, parent)
         rows = permutation[name][fixed_indices(block.labels[position].name)]
-        array = take(array, rows, [block.permuted[i] for i in lineage])
+        array = take(array, rows, lineage_axes(block, position))
     return array
+
+
+def lineage_axes(block: Block, position: int) -> list[int]:
+    """The axes of the label at `position` and of those that it is nested in, outermost first."""
+    axes: list[int] = []
+    at: int | None = position
+    while at is not None:
+        axes.insert(0, block.permuted[at])
+        at = block.labels[at].parent
+    return axes
 
 
 def take(array: Any, indices: Any, axes: Sequence[int]) -> Any:
@@ -106,12 +113,16 @@ def take(array: Any, indices: Any, axes: Sequence[int]) -> Any:
     xp = array_module(array)
     if len(axes) == 1:
         return xp.take(array, indices, axis=axes[0])
-    order = sorted(range(len(axes)), key=lambda i: axes[i])
-    shape = [1] * array.ndim
-    for axis, size in zip(axes, indices.shape, strict=True):
+    return xp.take_along_axis(array, align_axes(indices, axes, array.ndim), axis=axes[-1])
+
+
+def align_axes(values: Any, axes: Sequence[int], ndim: int) -> Any:
+    """Values that vary along some axes of an array of rank `ndim`, ready to broadcast."""
+    shape = [1] * ndim
+    for axis, size in zip(axes, values.shape, strict=True):
         shape[axis] = size
-    aligned = xp.transpose(indices, order).reshape(shape)
-    return xp.take_along_axis(array, aligned, axis=axes[-1])
+    order = sorted(range(len(axes)), key=lambda i: axes[i])
+    return array_module(values).transpose(values, order).reshape(shape)
 
 
 def invert(permutation: Mapping[str, Any]) -> dict[str, Any]:

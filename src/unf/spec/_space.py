@@ -8,11 +8,12 @@ from itertools import count, zip_longest
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from .._html import in_brief, repr_html
-from . import _group
+from . import _group, _signs
 from ._blocks import MOST_CUTS, Block, Layout
 from ._errors import SpecError, shown
 from ._grammar import (
@@ -425,6 +426,56 @@ class WeightSpace:
     def invert(self, permutation: Mapping[str, Any]) -> Permutation:
         """The inverse of a group element: permuting with both gives back the weights."""
         return _group.invert(_group.check(permutation, self.index_shapes, self.fixed))
+
+    def flip(self, params: PyTree, signs: Mapping[str, Any]) -> PyTree:
+        """Multiply the weights of neurons by signs, where they are written and where they are read.
+
+        Every axis of a name has its signs, so weights between two names are multiplied twice. This
+        changes no outputs if the activations of these neurons are odd, such as sin and tanh, which
+        `unf.verify(signs=)` checks.
+
+        >>> import jax.numpy as jnp, unf
+        >>> params = {"w": jnp.array([[1.0, -2.0]]), "v": jnp.array([[3.0], [4.0]])}
+        >>> space = unf.WeightSpace.from_spec({"w": "[x] h", "v": "h [y]"}, params)
+        >>> flipped = space.flip(params, {"h": jnp.array([1.0, -1.0])})
+        >>> flipped["w"].tolist(), flipped["v"].tolist()
+        ([[1.0, 2.0]], [[3.0], [-4.0]])
+
+        Args:
+            params: weights, or features with one trailing channel axis.
+            signs: for some names, 1 or −1 for each neuron, in the shape that
+                `sample_permutation` has.
+
+        Raises:
+            SpecError: if the leaves or the names do not belong to this space.
+        """
+        return self._flip(params, _signs.check_signs(signs, self.index_shapes))
+
+    def orient(self, params: PyTree, names: Sequence[str]) -> PyTree:
+        """The weights with the signs of neurons chosen by a rule, the same for all flipped copies.
+
+        A neuron's weights have a sum that is not negative, over the arrays in which only its own
+        sign is open: matrices before vectors such as biases, and of these first the ones with the
+        fewest permuted axes, such as the weights of inputs and outputs. What lies between two
+        layers counts once one of them is oriented. A neuron whose sum is zero stays as it is.
+
+        Args:
+            params: weights, or features with one trailing channel axis.
+            names: permutations whose neurons have odd activations, see `flip`.
+
+        Raises:
+            SpecError: if the leaves or the names do not belong to this space, or no array tells
+                the sign of a name.
+        """
+        checked, blocks, arrays = _signs.check_names(names, self.index_shapes), [], []
+        for layout, leaf in zip(self.layouts, self.flatten(params, channels=None), strict=True):
+            blocks += layout.blocks
+            arrays += layout.split(leaf if isinstance(leaf, np.ndarray) else jnp.asarray(leaf))
+        return self._flip(params, _signs.orientation(blocks, arrays, checked, self.index_shapes))
+
+    def _flip(self, params: PyTree, signs: Mapping[str, Any]) -> PyTree:
+        pairs = zip(self.layouts, self.flatten(params, channels=None), strict=True)
+        return self.unflatten([_signs.flip_leaf(x, array, signs) for x, array in pairs])
 
     def flatten(self, tree: PyTree, *, channels: bool | None) -> list[Any]:
         """The leaves of a tree of this space, checked for structure and shape.

@@ -1,7 +1,7 @@
 """Checking a weight space against the network it claims to describe."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import jax
@@ -13,6 +13,7 @@ from ._errors import SpecError, SymmetryError
 from ._float64 import Widened, widen
 from ._grammar import base_name
 from ._group import permute_leaf
+from ._signs import check_names, flip_leaf
 from ._space import WeightSpace, check_is_space
 from ._tree import format_path, returned_leaves
 
@@ -31,17 +32,24 @@ class SymmetryReport:
             bias of keys under a softmax.
         untested: the names that occur only in dead leaves, for which a change of zero says
             nothing.
+        flips: for each name whose signs were checked, the change when some are flipped.
     """
 
     changes: dict[str, float]
     tolerance: float
     dead: tuple[str, ...] = ()
     untested: tuple[str, ...] = ()
+    flips: dict[str, float] = field(default_factory=dict)
 
     @property
     def broken(self) -> tuple[str, ...]:
         """The permutations that change the network's outputs."""
         return tuple(name for name, change in self.changes.items() if change > self.tolerance)
+
+    @property
+    def broken_signs(self) -> tuple[str, ...]:
+        """The names whose signs change the network's outputs."""
+        return tuple(name for name, change in self.flips.items() if change > self.tolerance)
 
     def __str__(self) -> str:
         width = max(map(len, self.changes), default=0)
@@ -52,6 +60,9 @@ class SymmetryReport:
             f"  {name:<{width}}  {change:.1e}  {verdict.get(name, 'ok')}"
             for name, change in self.changes.items()
         ]
+        for name, change in self.flips.items():
+            verdict = "changes the output" if name in self.broken_signs else "ok"
+            rows.append(f"  {name:<{width}}  {change:.1e}  {verdict}, flipped")
         if self.dead:
             rows.append(f"no influence on the outputs: {', '.join(self.dead)}")
         return "\n".join(["relative change of the outputs under each permutation:", *rows])
@@ -64,6 +75,7 @@ def verify(
     *inputs: Any,
     key: PRNGKeyArray,
     randomize: bool = True,
+    signs: Sequence[str] = (),
 ) -> SymmetryReport:
     """Check that no permutation of `space` changes `fn(params, *inputs)`.
 
@@ -83,12 +95,14 @@ def verify(
         randomize: give every leaf random values first, since initial zeros and ones hide
             errors. Leaves that are nowhere negative (scales, variances) are drawn positive;
             leaves of zeros only if the outputs are not finite otherwise.
+        signs: names whose neurons are to be flipped, too (`WeightSpace.flip`): nothing changes if
+            their activations are odd.
 
     Returns:
-        The report, if no permutation changes the outputs.
+        The report, if no permutation and no flip changes the outputs.
 
     Raises:
-        SymmetryError: naming the permutations that do, and the leaves they act on.
+        SymmetryError: naming the permutations or flips that do, and the leaves they act on.
         SpecError: if the parameters are not arrays of this space.
     """
     check_is_space(space)
@@ -99,7 +113,8 @@ def verify(
                 path=leaf.path,
                 remedy="pass arrays; zeros are enough, since verify draws random values",
             )
-    return compare(_widened(fn, params, inputs), params, space, inputs, key, randomize)
+    names = check_names(signs, space.index_shapes)
+    return compare(_widened(fn, params, inputs), params, space, inputs, key, randomize, names)
 
 
 class Runner(Protocol):
@@ -122,9 +137,10 @@ def compare(
     inputs: tuple,
     key: PRNGKeyArray,
     randomize: bool,
+    signs: Sequence[str] = (),
 ) -> SymmetryReport:
     """Permute each name, with further draws for those on leaves whose influence is not shown."""
-    changes = dict.fromkeys(space.sizes, 0.0)
+    changes, flips = dict.fromkeys(space.sizes, 0.0), dict.fromkeys(signs, 0.0)
     silent = list(range(len(space.leaves)))
     for number in range(MOST_DRAWS):
         rng = np.random.default_rng([*np.asarray(jax.random.key_data(key)).ravel(), number])
@@ -133,7 +149,11 @@ def compare(
         names = _names_on(space, set(before) - set(silent)) if number else list(space.sizes)
         for name in names:
             for element in _generators(space.index_shapes[name], rng):
-                changes[name] = max(changes[name], trial.change({name: element}))
+                changes[name] = max(changes[name], trial.change(permute_leaf, {name: element}))
+            if name in flips:
+                drawn = rng.choice([-1.0, 1.0], space.index_shapes[name])
+                drawn.flat[0] = -1
+                flips[name] = max(flips[name], trial.change(flip_leaf, {name: drawn}))
         if not silent:
             break
     tested = _names_on(space, set(range(len(space.leaves))) - set(silent))
@@ -142,9 +162,10 @@ def compare(
         run.tolerance,
         tuple(space.leaves[i].path for i in silent),
         tuple(name for name in space.sizes if name not in tested),
+        flips,
     )
-    if report.broken:
-        raise SymmetryError(_describe(space, report), axes=report.broken)
+    if broken := report.broken or report.broken_signs:
+        raise SymmetryError(_describe(space, report), axes=broken)
     return report
 
 
@@ -199,17 +220,17 @@ class _Trial:
         named = [(format_path(path), np.shape(y)) for path, y in outputs]
         self.returned = returned_leaves(named, shapes)
 
-    def change(self, element: dict[str, np.ndarray]) -> float:
-        """How much a permutation changes the outputs; new versions of leaves permute with it."""
-        permuted = [
-            permute_leaf(layout, x, element)
+    def change(self, act: Callable[..., Any], element: dict[str, np.ndarray]) -> float:
+        """How much a permutation or flip changes the outputs; it moves new versions of leaves."""
+        moved = [
+            act(layout, x, element)
             for layout, x in zip(self.space.layouts, self.leaves, strict=True)
         ]
         expected = [
-            y if leaf is None else permute_leaf(self.space.layouts[leaf], y, element)
+            y if leaf is None else act(self.space.layouts[leaf], y, element)
             for y, leaf in zip(self.reference, self.returned, strict=True)
         ]
-        return _relative_change(jax.tree.leaves(self._outputs(permuted)), expected)
+        return _relative_change(jax.tree.leaves(self._outputs(moved)), expected)
 
     def is_silent(self, i: int, rng: np.random.Generator) -> bool:
         """Whether the outputs stay the same with another draw of one leaf."""
@@ -274,17 +295,22 @@ def _relative_change(outputs: list[Any], reference: list[np.ndarray]) -> float:
 
 def _describe(space: WeightSpace, report: SymmetryReport) -> str:
     lines = ["not symmetries of this network:"]
-    for name in report.broken:
+    flipped = {} if report.broken else report.flips
+    for name in report.broken or report.broken_signs:
         where = dict.fromkeys(
             space.leaves[block.leaf].path
             for block in space.blocks
             if name in (base_name(label.name) for label in block.labels)
         )
         paths = ", ".join(list(where)[:4]) + (", ..." if len(where) > 4 else "")
+        change = flipped.get(name, report.changes[name])
         lines.append(
-            f"  {name!r} changes the outputs by {report.changes[name]:.1e} relative, in {paths}"
+            f"  {name!r}{', flipped,' if flipped else ''} changes the outputs by {change:.1e} "
+            f"relative, in {paths}"
         )
     lines.append(
-        "  remedy: fix() these axes, or give axes that do not permute together different names"
+        "  remedy: leave these names out of signs=; their activations are not odd"
+        if flipped
+        else "  remedy: fix() these axes, or give axes that do not permute together different names"
     )
     return "\n".join(lines)

@@ -16,10 +16,10 @@ from math import prod
 import numpy as np
 
 from ..spec import WeightSpace
-from ..spec._group import permute_block
+from ..spec._group import lineage_axes, permute_block
 from ._assignment import assign, assign_alone
 from ._elements import Element, Node, compose, identity, make_trees, move, rows
-from ._similarity import inner_product, lineage_axes, similarity, squared_distance
+from ._similarity import inner_product, similarity, squared_distance
 
 _LEAST_GAIN = 1e-13
 """Relative to ‖a‖·‖b‖: smaller gains are rounding errors."""

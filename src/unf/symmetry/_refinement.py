@@ -15,8 +15,8 @@ import numpy as np
 
 from ..spec import WeightSpace
 from ..spec._blocks import Block
+from ..spec._group import lineage_axes
 from ._elements import Node, make_trees
-from ._similarity import lineage_axes
 
 Coloring = Mapping[str, np.ndarray]
 """Colors of the neurons of each node, in its shape; smaller ones come first."""

@@ -11,19 +11,10 @@ from math import prod
 import numpy as np
 
 from ..spec._blocks import Block
+from ..spec._group import lineage_axes
 
 _CHUNK = 2**22
 """How many entries are converted at once."""
-
-
-def lineage_axes(block: Block, position: int) -> list[int]:
-    """The axes of the label at `position` and of those that it is nested in, outermost first."""
-    axes: list[int] = []
-    at: int | None = position
-    while at is not None:
-        axes.insert(0, block.permuted[at])
-        at = block.labels[at].parent
-    return axes
 
 
 def similarity(

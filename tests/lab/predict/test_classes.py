@@ -84,6 +84,20 @@ def test_the_class_of_the_image_is_the_default(implicit, tmp_path):
     assert success.accuracy is None and success.tau.shape == (1,)
 
 
+def test_signs_mean_nothing_where_the_recipe_says_so(implicit, tmp_path):
+    options = {"seeds": 1, "show_progress": False}
+    training = Training(epochs=1, batch_size=16)
+    report = predict.train(implicit, "statnn", tmp_path, training=training, **options)
+    assert report.training["signs"] == ("h0", "h1")
+    model = unf.load_model(tmp_path / "model-0.safetensors")
+    weights = implicit.weights([0, 1])
+    flipped = jax.vmap(lambda x: implicit.space.flip(x, {"h0": -jnp.ones(3)}))(weights)
+    np.testing.assert_allclose(model.predict(flipped), model.predict(weights), rtol=1e-5)
+    training = Training(epochs=1, batch_size=16, signs=("in",))
+    with pytest.raises(PredictError, match="signs has 'in', which is not a permutation of this"):
+        predict.train(implicit, "statnn", tmp_path / "2", training=training, **options)
+
+
 def test_predictors_that_run_networks_are_applied_again(implicit, tmp_path):
     training = Training(epochs=2, batch_size=16, augment=True)
     options = {"training": training, "seeds": 2, "show_progress": False}
@@ -127,15 +141,14 @@ def test_the_command(implicit, tmp_path, capsys):
 
 
 def test_augmentation_moves_the_image_and_keeps_its_values():
-    """Signs change no value; the rest is an affine map of places."""
+    """The values are those at other places, by an affine map."""
     task = ImplicitImage("digits", hidden=5)
     params = task.init(key=jax.random.key(0))
     places = jax.random.uniform(jax.random.key(1), (40, 2), jnp.float32, -1, 1)
     moved = task.augment(params, jax.random.key(2))
     kernels = [np.asarray(p["layer0"]["kernel"]) for p in (params, moved)]
-    signs = np.sign(np.sum(kernels[0] * kernels[1], axis=0))  # turns are small
-    turn = np.linalg.lstsq(kernels[0].T, (kernels[1] * signs).T, rcond=None)[0].T
-    np.testing.assert_allclose(turn @ kernels[0], kernels[1] * signs, atol=1e-5)
+    turn = np.linalg.lstsq(kernels[0].T, kernels[1].T, rcond=None)[0].T
+    np.testing.assert_allclose(turn @ kernels[0], kernels[1], atol=1e-5)
     assert 1e-3 < np.abs(turn - np.eye(2)).max() < 0.5
 
     def distance(shift):

@@ -48,6 +48,8 @@ class Training:
     """Largest allowed norm of a gradient; 0 turns clipping off."""
     standardize: bool = False
     """Standardize weights; predictors of several architectures always do, and probes never."""
+    signs: tuple[str, ...] | None = None
+    """Permutations of neurons whose signs mean nothing; by default as the zoo's recipe says."""
     augment: bool = False
     """Change weights at random in every batch, as the task of the zoo knows how."""
 

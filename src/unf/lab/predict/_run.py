@@ -314,6 +314,7 @@ def train(
     if seeds < 1 or seed < 0:
         raise PredictError(f"seeds is {seeds} and seed {seed}; expected at least 1 and 0")
     score = _check_score(zoo, score)
+    training = dataclasses.replace(training, signs=_signs(zoo, training))
     started, folder = time.perf_counter(), Path(out)
     split = zoo.split(sizes, diverged=include_diverged)
     all_seeds = list(range(seed, seed + seeds))
@@ -431,6 +432,7 @@ def _fit(
                 epochs=training.epochs,
                 batch_size=training.batch_size,
                 optimizer=make_optimizer(training, steps),
+                signs=training.signs or (),
                 augment=_augment(zoo) if training.augment else None,
                 patience=None,
                 keep="score",
@@ -456,6 +458,23 @@ def _problem(zoo: Zoo, method: str, classes: int | None) -> Problem:
                 "expected a zoo of tiny-rnn, varied-rnn, small-cnn or inr, or another method"
             )
     return Problem(zoo.space, classes or 1, network)
+
+
+def _signs(zoo: Zoo | MixedZoo, training: Training) -> tuple[str, ...]:
+    """The permutations whose neurons' signs are chosen.
+
+    Raises:
+        PredictError: if they are not permutations of the zoo.
+    """
+    if training.signs is None:
+        return RECIPES[zoo.kind].signs if isinstance(zoo, Zoo) and zoo.kind in RECIPES else ()
+    for space in [zoo.space] if isinstance(zoo, Zoo) else [x.space for x in zoo.zoos.values()]:
+        if wrong := [name for name in training.signs if name not in space.sizes]:
+            raise PredictError(
+                f"signs has {wrong[0]!r}, which is not a permutation of this zoo; expected some "
+                f"of {list(space.sizes)}"
+            )
+    return training.signs
 
 
 def _augment(zoo: Zoo | MixedZoo) -> Augment:
@@ -496,7 +515,9 @@ def _ceiling(scores: Float[np.ndarray, "test repeats"]) -> float | None:
 def _job(about: Mapping[str, Any], split: Sequence[int]) -> dict[str, Any]:
     """What distinguishes this training from all others, as JSON holds it."""
     job = {"what": CHECKPOINT, **{name: about[name] for name in _JOB}, "split": list(split)}
-    later = {"standardize": False, "augment": False}  # early versions did not write them
+    # Early versions did not write these.
+    # Early versions did not write these.
+    later = {"standardize": False, "augment": False, "signs": []}
     return json.loads(json.dumps(job | {"training": later | about["training"]}))
 
 
@@ -729,7 +750,8 @@ def _load_probed(file: Path, zoo: Zoo | MixedZoo) -> Fitted:
     problem = _problem(zoo, report.method, None if names is None else len(names))
     model = eqx.filter_eval_shape(make, problem, jax.random.key(0))
     number = jax.ShapeDtypeStruct((1,), jnp.float32)
-    constants: dict[str, Any] = {"loss": report.loss}
+    signs = tuple(report.training.get("signs") or ())
+    constants: dict[str, Any] = {"loss": report.loss, "signs": signs}
     if report.training.get("standardize"):
         constants |= dict.fromkeys(("shift", "scale"), (number,) * len(zoo.space.leaves))
     if report.loss == "mse":

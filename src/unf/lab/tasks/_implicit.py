@@ -114,27 +114,17 @@ class ImplicitImage(ImageTask):
         return self.values, (2,)
 
     def augment(self, params: PyTree, key: PRNGKeyArray) -> PyTree:
-        """The image moved a little, by other weights: turned, stretched, and shifted at random.
-
-        The signs of neurons are random, too. They change nothing, since sin(−x) = −sin(x), but no
-        permutation expresses them.
-        """
-        keys = jax.random.split(key, 5)
+        """The image moved a little, by other weights: turned, stretched, and shifted at random."""
+        keys = jax.random.split(key, 3)
         angle, stretch, shift = (
             size * jax.random.uniform(each, shape, jnp.float32, -1, 1)
-            for each, size, shape in zip(keys, _MOVES, ((), (2,), (2,)), strict=False)
+            for each, size, shape in zip(keys, _MOVES, ((), (2,), (2,)), strict=True)
         )
         cos, sin = jnp.cos(angle), jnp.sin(angle)
         turn = jnp.exp(stretch)[:, None] * jnp.array([[cos, sin], [-sin, cos]])
-        first = params["layer0"]["kernel"]
-        layers: list[dict[str, Array]] = [dict(params[f"layer{i}"]) for i in range(3)]
-        layers[0] = {"kernel": turn @ first, "bias": layers[0]["bias"] + shift @ first}
-        for i in range(2):
-            sign = jax.random.rademacher(keys[3 + i], layers[i]["bias"].shape, jnp.float32)
-            kernel, bias = layers[i]["kernel"] * sign[None], layers[i]["bias"] * sign
-            layers[i] = {"kernel": kernel, "bias": bias}
-            layers[i + 1]["kernel"] = sign[:, None] * layers[i + 1]["kernel"]
-        return {f"layer{i}": layer for i, layer in enumerate(layers)}
+        first = params["layer0"]
+        kernel, bias = turn @ first["kernel"], first["bias"] + shift @ first["kernel"]
+        return {**params, "layer0": {"kernel": kernel, "bias": bias}}
 
     def data(self) -> Data:
         """All images; held out are the same, pixel by pixel, so that each half has every second."""

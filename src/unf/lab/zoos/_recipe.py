@@ -34,6 +34,8 @@ class Recipe:
     """Settings that are stored, but that no network is trained with."""
     unrecorded: ClassVar[tuple[str, ...]] = ()
     """Settings that networks are trained with, but that are not stored."""
+    signs: ClassVar[tuple[str, ...]] = ()
+    """Permutations whose neurons have odd activations, so that their signs mean nothing."""
 
     steps: int = 3000
     """Training steps of each network."""
@@ -372,6 +374,7 @@ class ImplicitZoo(Recipe):
 
     name: ClassVar[str] = "inr"
     recorded: ClassVar[tuple[str, ...]] = ("label", "heldout")
+    signs: ClassVar[tuple[str, ...]] = ("h0", "h1")
 
     steps: int = 1000
     """Training steps of each network."""
