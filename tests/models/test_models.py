@@ -23,6 +23,7 @@ from unf.models import (
     StatNN,
     reader,
 )
+from unf.models._residual import _packing
 from unf.nn import InvariantPool, UNFLinear
 from unf.testing import assert_equivariant, assert_invariant, random_features, spaces
 
@@ -84,6 +85,48 @@ def test_half_precision_is_kept(tmp_path):
     save_model(tmp_path / "half", UNF(SPACE, 1, 1, key=KEY, num_layers=1, dtype=jnp.bfloat16))
     again = load_model(tmp_path / "half")
     assert {x.dtype for x in jax.tree.leaves(again)} == {jnp.dtype(jnp.bfloat16)}
+
+
+def test_half_precision_between_features_and_output(tmp_path):
+    options = {"key": KEY, "hidden_channels": 4, "num_blocks": 2, "num_frequencies": 3}
+    full = in_training(ResidualUNF(SPACE, 1, 3, **options))
+    half = in_training(ResidualUNF(SPACE, 1, 3, **options, compute_dtype="bfloat16"))
+    x = jax.tree.map(jnp.float32, random_features(SPACE, 1, key=KEY))
+
+    @eqx.filter_jit
+    @eqx.filter_grad(has_aux=True)
+    def run(model):
+        y = model(x)
+        return sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(y)), y
+
+    (slopes, found), (expected, reference) = run(half), run(full)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(reference), strict=True):
+        assert a.dtype == jnp.float32 and 0 < np.max(np.abs(a - b)) < 0.05 * np.max(np.abs(b))
+    pair = jax.tree.leaves(slopes), jax.tree.leaves(expected)
+    assert all(leaf.dtype == jnp.float32 for leaf in pair[0])
+    difference = optax.tree.norm([a - b for a, b in zip(*pair, strict=True)])
+    assert 0 < difference < 0.05 * optax.tree.norm(pair[1])
+    save_model(tmp_path / "model", half)
+    again = load_model(tmp_path / "model", space=SPACE)
+    assert again.compute_dtype == "bfloat16" and again.norm.module.weight.dtype == jnp.float32
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_small_leaves_are_joined_and_come_back(name):
+    space = ARCHITECTURES[name]
+    x = random_features(space, 2, key=KEY)
+    for sharded in (False, True):
+        packing = _packing(space, sharded)
+        packed = packing.pack(x)
+        assert len(packed) <= len(space.leaves) and not (sharded and packing.joined)
+        for a, b in zip(jax.tree.leaves(packing.unpack(packed)), jax.tree.leaves(x), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_all_but_the_largest_leaf_of_an_implicit_network_are_joined():
+    space = spaces.mlp(2, 32, 32, 1)
+    packed = _packing(space, False).pack(random_features(space, 1, key=KEY))
+    assert [leaf.shape for leaf in packed] == [(32, 32, 1), (161, 1)]
 
 
 def test_paper_defaults():

@@ -13,7 +13,8 @@ from ._invariant import (
 )
 from ._io import load_model, save_model
 from ._probe import Probe
-from ._reader import Editor, ResidualUNF, average, editor, reader
+from ._reader import Editor, average, editor, reader
+from ._residual import ResidualUNF
 from ._unf import UNF, Tied
 
 __all__ = [

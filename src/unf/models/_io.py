@@ -30,7 +30,8 @@ from ._invariant import (
     TiedDeepSet,
     TiedStatNN,
 )
-from ._reader import Editor, ResidualUNF, editor, reader
+from ._reader import Editor, editor, reader
+from ._residual import ResidualUNF
 from ._unf import UNF, Tied
 
 _CONSTANTS = ("shift", "scale", "out_shift", "out_scale")
