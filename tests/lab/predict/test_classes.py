@@ -161,6 +161,25 @@ def test_augmentation_moves_the_image_and_keeps_its_values():
     assert np.min(found) < 0.05 * typical, "some shift explains all values"
 
 
+def test_things_are_mirrored_and_digits_are_not(monkeypatch):
+    monkeypatch.setattr("unf.lab.tasks._implicit._MOVES", (0.0, 0.0, 0.0))
+    images = {}
+    for mirrored in (("digits",), ()):
+        monkeypatch.setattr("unf.lab.tasks._implicit._MIRRORED", mirrored)
+        task = ImplicitImage("digits", hidden=5)
+        params = task.init(key=jax.random.key(0))
+        keys = jax.random.split(jax.random.key(1), 20)
+        moved = jax.vmap(lambda key, task=task, w=params: task.draw(task.augment(w, key)))(keys)
+        image = np.asarray(task.draw(params))
+        images[mirrored] = [
+            [np.allclose(each, wanted, atol=1e-5) for each in moved]
+            for wanted in (image, image[:, ::-1])
+        ]
+    same, turned = images[("digits",)]
+    assert any(same) and any(turned) and all(a != b for a, b in zip(same, turned, strict=True))
+    assert all(images[()][0])
+
+
 def test_mixtures_of_single_symbols_are_symbols():
     from unf.lab.tasks import Addition
 

@@ -19,6 +19,8 @@ from ._task import ImageTask, add, check_positive, make_space
 
 _MOVES = (0.26, 0.15, 0.15)
 """The largest angle, logarithm of a scale, and shift of an image in `augment`."""
+_MIRRORED = ("cifar10", "fashion-mnist")
+"""Datasets whose images keep their class in a mirror."""
 
 
 class Pixels(NamedTuple):
@@ -114,14 +116,20 @@ class ImplicitImage(ImageTask):
         return self.values, (2,)
 
     def augment(self, params: PyTree, key: PRNGKeyArray) -> PyTree:
-        """The image moved a little, by other weights: turned, stretched, and shifted at random."""
-        keys = jax.random.split(key, 3)
+        """The image moved a little, by other weights: turned, stretched, and shifted at random.
+
+        Images of things, not of digits, are also mirrored, left for right.
+        """
+        keys = jax.random.split(key, 4)
         angle, stretch, shift = (
             size * jax.random.uniform(each, shape, jnp.float32, -1, 1)
-            for each, size, shape in zip(keys, _MOVES, ((), (2,), (2,)), strict=True)
+            for each, size, shape in zip(keys[:3], _MOVES, ((), (2,), (2,)), strict=True)
         )
         cos, sin = jnp.cos(angle), jnp.sin(angle)
         turn = jnp.exp(stretch)[:, None] * jnp.array([[cos, sin], [-sin, cos]])
+        if self.dataset in _MIRRORED:
+            side = jax.random.rademacher(keys[3], (), jnp.float32)
+            turn = turn * jnp.stack([jnp.ones(()), side])[None]
         first = params["layer0"]
         kernel, bias = turn @ first["kernel"], first["bias"] + shift @ first["kernel"]
         return {**params, "layer0": {"kernel": kernel, "bias": bias}}
