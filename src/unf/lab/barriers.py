@@ -19,7 +19,7 @@ from .._persistence import write_whole
 from .._progress import Progress, say
 from ..graph import infer
 from ..meta import Task
-from ..symmetry import align, barrier
+from ..symmetry import align
 from . import plots
 from ._folder import provenance
 from ._scores import summary
@@ -27,7 +27,6 @@ from .tasks._attention import GPTTask
 from .tasks._classifier import Classifier
 from .tasks._unseen import DeepMLPTask, ResNetTask
 
-METHODS = ("weights", "activations")
 _CHUNK = 100
 """Steps in one call."""
 _EXAMPLES = 512
@@ -156,8 +155,9 @@ def run(
             }
             continue
         task: Any = dataclasses.replace(case.task, folder=folder)
-        networks = _train(case, task, 2 * pairs, seed, show_progress and name)
-        found[name] = _measure(task, networks, points, seed)
+        label = show_progress and name
+        networks = _train(case, task, 2 * pairs, seed, label)
+        found[name] = _measure(task, networks, points, seed, label)
         losses = _as_lists(found[name])
         write_whole(file, json.dumps({"job": job, "losses": losses, **provenance()}, indent=1))
         if show_progress:
@@ -197,7 +197,9 @@ def _train(case: Case, task: Any, count: int, seed: int, label: str | bool) -> P
     return carry[0]
 
 
-def _measure(task: Any, networks: PyTree, points: int, seed: int) -> dict[str, Any]:
+def _measure(
+    task: Any, networks: PyTree, points: int, seed: int, label: str | bool
+) -> dict[str, Any]:
     """Losses by part of the data and way of alignment, for each pair."""
     large = dataclasses.replace(task, batch_size=_EXAMPLES)
     data = task.data()
@@ -209,24 +211,38 @@ def _measure(task: Any, networks: PyTree, points: int, seed: int) -> dict[str, A
         for part, x in parts.items()
     }
 
-    def loss(params: PyTree, several: Any) -> Array:
-        return jnp.mean(jax.lax.map(partial(task.loss, params), several))
+    @jax.jit
+    def losses(a: PyTree, b: PyTree, several: Any) -> Array:
+        """On the line from one network to another."""
+
+        def at(t: Array) -> Array:
+            params = jax.tree.map(lambda x, y: x + t * (y - x), a, b)
+            return jnp.mean(jax.lax.map(partial(task.loss, params), several))
+
+        return jax.lax.map(at, jnp.linspace(0, 1, points))
 
     count = len(jax.tree.leaves(networks)[0])
     each = [jax.tree.map(lambda x, i=i: x[i], networks) for i in range(count)]
     space = infer(task.loss, each[0], inputs)
     lines: dict[str, dict[str, list]] = {part: {} for part in parts}
-    for a, b in zip(each[::2], each[1::2], strict=True):
-        for method in METHODS:
-            more = {"fn": task.loss, "inputs": (inputs,)} if method == "activations" else {}
-            element = align(space, a, b, method=method, progress=False, **more)
-            for part, several in batches.items():
-                options = {"permutation": element, "num_points": points, "progress": False}
-                line = barrier(loss, space, a, b, [(several,)], **options)
-                if method == METHODS[0]:
-                    lines[part].setdefault("as they are", []).append(line.before)
-                lines[part].setdefault(method, []).append(line.after)
-    return {part: {way: np.stack(x) for way, x in ways.items()} for part, ways in lines.items()}
+    ways = {
+        "as they are": None,
+        "weights": {},
+        "activations": {"fn": task.loss, "inputs": (inputs,)},
+    }
+    total = count // 2 * len(ways)
+    with Progress(f"aligning {label}", total, unit="lines", show=bool(label)) as progress:
+        for a, b in zip(each[::2], each[1::2], strict=True):
+            for way, options in ways.items():
+                moved = b
+                if options is not None:
+                    found = align(space, a, b, method=way, progress=False, **options)
+                    moved = space.permute(b, found)
+                for part, several in batches.items():
+                    measured = np.asarray(losses(a, moved, several))
+                    lines[part].setdefault(way, []).append(measured)
+                progress.advance(1)
+    return {part: {way: np.stack(x) for way, x in found.items()} for part, found in lines.items()}
 
 
 def _as_lists(parts: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, list]]:
