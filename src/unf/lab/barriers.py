@@ -236,7 +236,8 @@ def _measure(
             for way, options in ways.items():
                 moved = b
                 if options is not None:
-                    found = align(space, a, b, method=way, progress=False, **options)
+                    options |= {"method": way, "progress": False}
+                    found = align(space, a, b, **options)
                     moved = space.permute(b, found)
                 for part, several in batches.items():
                     measured = np.asarray(losses(a, moved, several))

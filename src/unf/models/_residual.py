@@ -20,7 +20,7 @@ from ..spec import WeightSpace
 from ..spec._space import check_differs_in_sizes, check_is_space
 from ._unf import check_depth, permute_long, record_call, record_spaces
 
-SCALE = 1.5
+SCALE = 0.5
 """Deviation of the frequencies, in cycles per deviation of a weight."""
 _JOINED = 0.25
 """Which share of all entries small leaves may have that are joined."""
