@@ -8,6 +8,7 @@ import pytest
 
 from unf.lab import barriers
 from unf.lab.cli import main
+from unf.symmetry._merge import height
 
 CASES = {"mlp": dataclasses.replace(barriers.SMALL["mlp"], steps=60)}
 CASES["mlp"] = dataclasses.replace(
@@ -48,7 +49,7 @@ def test_finished_cases_are_kept_and_other_options_refused(results, monkeypatch)
 
 def test_heights_are_above_the_line_between_the_ends():
     lines = np.array([[0.0, 2.0, 2.0], [1.0, 1.0, 1.0]])
-    np.testing.assert_allclose(barriers.heights(lines), [1, 0])
+    np.testing.assert_allclose(height(np.linspace(0, 1, 3), lines), [1, 0])
 
 
 def test_unknown_cases_are_refused(capsys):

@@ -62,6 +62,17 @@ def edited():
         return fit(make_editor(), WEIGHTS, wanted(), loss=cost, **options)
 
 
+def test_edited_weights_have_the_signs_of_the_weights():
+    found = fit(make_editor(), WEIGHTS, wanted(), loss=cost, signs=("h1",), **OPTIONS).model
+    flips = np.random.default_rng(1).choice([-1.0, 1.0], (80, 4)).astype(np.float32)
+    flip = jax.vmap(lambda x, s: SPACE.flip(x, {"h1": s}))
+    written = found.predict(flip(WEIGHTS, flips))
+    expected = flip(found.predict(WEIGHTS), flips)
+    for path, leaf in expected.items():
+        np.testing.assert_allclose(written[path], leaf, atol=1e-4)
+        assert leaf.shape == (*WEIGHTS[path].shape, 2)
+
+
 def test_an_editor_is_equivariant_and_starts_near_the_identity():
     model = make_editor(3)
     unf.testing.assert_equivariant(model, SPACE, key=KEY, tolerance=1e-4)

@@ -90,7 +90,7 @@ def test_half_precision_is_kept(tmp_path):
 def test_half_precision_between_features_and_output(tmp_path):
     options = {"key": KEY, "hidden_channels": 4, "num_blocks": 2, "num_frequencies": 3}
     full = in_training(ResidualUNF(SPACE, 1, 3, **options))
-    half = in_training(ResidualUNF(SPACE, 1, 3, **options, compute_dtype="bfloat16"))
+    half = in_training(ResidualUNF(SPACE, 1, 3, **options, compute_dtype=jnp.bfloat16))
     x = jax.tree.map(jnp.float32, random_features(SPACE, 1, key=KEY))
 
     @eqx.filter_jit
@@ -109,6 +109,15 @@ def test_half_precision_between_features_and_output(tmp_path):
     save_model(tmp_path / "model", half)
     again = load_model(tmp_path / "model", space=SPACE)
     assert again.compute_dtype == "bfloat16" and again.norm.module.weight.dtype == jnp.float32
+    with pytest.raises(ValueError, match="compute_dtype is 'int32'; expected a floating-point"):
+        reader(SPACE, 1, key=KEY, size="small", compute_dtype="int32")
+
+
+def test_the_coefficients_of_a_residual_model_are_used_as_they_are():
+    options = {"key": KEY, "hidden_channels": 4, "num_blocks": 1, "num_frequencies": 3}
+    model = in_training(ResidualUNF(SPACE, 1, 3, **options, dtype=jnp.float64))
+    x = jax.tree.map(jnp.float32, random_features(SPACE, 1, key=KEY))
+    assert {leaf.dtype for leaf in jax.tree.leaves(model(x))} == {jnp.dtype(jnp.float64)}
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)

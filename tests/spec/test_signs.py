@@ -80,16 +80,66 @@ def test_orientation_does_not_depend_on_signs(case):
         np.testing.assert_array_equal(np.abs(leaf), np.abs(x[name]))
 
 
+def total(weights, axis):
+    return np.sum(weights * np.abs(weights), axis)
+
+
 def test_the_first_weights_to_be_summed_are_those_that_depend_on_nothing_else():
     space, names = ORIENTED["deep, without biases"]
     x = space.orient(draw(space, 0), list(names))
-    assert np.all(x["w0"].sum(0) >= 0) and np.all(x["w3"].sum(1) >= 0)
-    assert np.all(x["w1"].sum(0) + x["w2"].sum(1) >= 0)
+    assert np.all(total(x["w0"], 0) >= 0) and np.all(total(x["w3"], 1) >= 0)
+    assert np.all(total(x["w1"], 0) + total(x["w2"], 1) >= 0)
     space, name = ORIENTED["mlp"]
     x = space.orient(draw(space, 0), [name])
-    assert np.all(x["w0"].sum(0) + x["w1"].sum(1) >= 0)  # biases are not asked
+    assert np.all(total(x["w0"], 0) + total(x["w1"], 1) >= 0)  # biases are not asked
     only_biases = space_of({"b": ("a", (3,)), "r": ("a a", (3, 3))})
     assert np.all(only_biases.orient(draw(only_biases, 0), ["a"])["b"] >= 0)
+
+
+def test_weights_that_sum_to_zero_are_oriented_alike_in_every_order():
+    space = space_of({"w": ("[2] i h", (2, 5, 4)), "b": ("h", (4,))})
+    x = draw(space, 0)
+    x["w"] -= x["w"].mean((0, 1))
+    oriented = space.orient(x, ["h"])
+    for seed in range(20):
+        element = draw_element(space, seed)
+        moved = space.permute(x, element)
+        assert_same_bits(space.orient(moved, ["h"]), space.permute(oriented, element))
+
+
+def test_each_index_of_a_stack_waits_for_what_it_meets():
+    space = space_of(
+        {"a": ("[i] a", (2, 4)), "b": ("[i] b", (2, 4)),
+         "up": ("[layer] layer{a | b} layer.m", (2, 4, 3))}
+    )  # fmt: skip
+    x = draw(space, 0)
+    for names in (["a", "layer.m"], ["b", "layer.m"], ["a", "b", "layer.m"], ["layer.m"]):
+        flipped = space.flip(x, draw_signs(space, 1, names))
+        assert_same_bits(space.orient(flipped, names), space.orient(x, names))
+
+
+def test_masks_and_counts_have_no_signs():
+    space = space_of({"w": ("[i] h", (3, 4)), "mask": ("[i] h", (3, 4)), "count": ("h", (4,))})
+    rng = np.random.default_rng(0)
+    x = {"w": rng.normal(size=(3, 4)), "mask": rng.random((3, 4)) < 0.9,
+         "count": rng.integers(0, 9, 4).astype(np.uint8)}  # fmt: skip
+    flipped = space.flip(x, {"h": -np.ones(4)})
+    np.testing.assert_array_equal(flipped["w"], -x["w"])
+    for name in ("mask", "count"):
+        assert flipped[name].dtype == x[name].dtype
+        np.testing.assert_array_equal(flipped[name], x[name])
+    assert_same_bits(space.orient(flipped, ["h"]), space.orient(x, ["h"]))
+
+
+def test_numpy_beside_traced_values():
+    space, name = ORIENTED["mlp"]
+    x = draw(space, 0)
+    signs = np.array([1.0, -1.0, 1.0])
+    found = jax.jit(lambda signs: space.flip(x, {name: signs}))(signs)
+    np.testing.assert_array_equal(found["w0"], space.flip(x, {name: signs})["w0"])
+    for path in x:
+        slope = jax.grad(lambda v, p=path: space.orient({**x, p: v}, [name])["w0"].sum())(x[path])
+        assert slope.shape == x[path].shape
 
 
 @every_choice
@@ -113,6 +163,9 @@ def test_mistakes():
         space.orient(x, "a")
     with pytest.raises(unf.SpecError, match=r"signs of 'a' have the wrong shape(.|\n)*\(2,\)"):
         space.flip(x, {"a": np.ones(2)})
+    for bad in (np.array([1.0, 0.5, -1.0]), np.zeros(3), np.array([True, False, True])):
+        with pytest.raises(unf.SpecError, match=r"signs of 'a' are not signs(.|\n)*1 or -1 each"):
+            space.flip(x, {"a": bad})
     with pytest.raises(unf.SpecError, match="signs belong to names"):
         space.flip(x, ["a"])
     alone = space_of({"r": ("h h", (3, 3))})
@@ -141,8 +194,33 @@ def test_verify_flips_neurons():
     report = unf.verify(network(jnp.tanh), RNN, space, X, **options)
     assert report.broken_signs == () and report.flips[name] < 1e-12
     assert "ok, flipped" in str(report)
-    with pytest.raises(unf.SymmetryError, match=rf"'{name}', flipped, changes(.|\n)*signs=;") as e:
+    with pytest.raises(unf.SymmetryError, match=rf"'{name}', flipped, changes(.|\n)*signs=:") as e:
         unf.verify(network(jax.nn.relu), RNN, space, X, **options)
     assert e.value.axes == (name,)
     with pytest.raises(unf.SpecError, match="is not a permutation of this space"):
         unf.verify(network(jnp.tanh), RNN, space, X, key=jax.random.key(0), signs=["other"])
+
+
+def test_outputs_that_are_not_finite_are_no_agreement():
+    """A variance that is negated has no root, and NaN compares with nothing."""
+
+    def normalized(params, x):
+        hidden = (x @ params["w"] - params["mean"][None]) * jax.lax.rsqrt(params["var"])[None]
+        return jnp.tanh(hidden) @ params["v"]
+
+    params = {"w": jnp.zeros((2, 4)), "mean": jnp.zeros(4), "var": jnp.ones(4),
+              "v": jnp.zeros((4, 3))}  # fmt: skip
+    space = unf.infer(normalized, params, X)
+    with pytest.raises(unf.SymmetryError, match=r"flipped,(.|\n)*a scale, a variance, a mask"):
+        unf.verify(normalized, params, space, X, key=jax.random.key(0), signs=list(space.sizes))
+
+
+def test_flips_of_what_has_no_influence_are_untested():
+    params = {"w": jnp.ones((2, 4)), "v": jnp.ones((2, 3))}
+
+    def fn(params, x):
+        return x @ params["v"] + 0 * jnp.tanh(x @ params["w"]).sum()
+
+    space = unf.WeightSpace.from_spec({"w": "[i] h", "v": "[i] [o]"}, params)
+    report = unf.verify(fn, params, space, X, key=jax.random.key(0), signs=["h"])
+    assert "untested, flipped" in str(report)

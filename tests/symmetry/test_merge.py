@@ -236,3 +236,20 @@ def test_errors_of_barriers(space):
         unf.barrier(attention, space, a, a, [TOKENS], num_points=2)
     with pytest.raises(unf.SpecError, match=r"(?s)not a number.*shapes \(30, 5, 4\)"):
         unf.barrier(attention, space, a, a, [TOKENS])
+
+
+def test_losses_that_cannot_be_hashed():
+    """As modules with arrays."""
+
+    class Loss:
+        __hash__ = None
+
+        def __call__(self, params, x):
+            return jnp.mean(jnp.tanh(x @ params["w"]) @ params["v"])
+
+    params = {"w": jnp.ones((3, 4)), "v": jnp.ones((4, 1))}
+    space = unf.WeightSpace.from_spec({"w": "[i] h", "v": "h [o]"}, params)
+    batch = (jnp.ones((2, 3)),)
+    for method in ("weights", "activations"):
+        found = unf.barrier(Loss(), space, params, params, [batch], method=method, num_points=3)
+        assert found.height_after == 0

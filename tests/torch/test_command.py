@@ -150,6 +150,38 @@ def test_modules_are_aligned_and_merged(tmp_path, capsys):
         torch.testing.assert_close(merged[name], tensor)
 
 
+class Scaled(nn.Module):
+    """A scalar weight of zero, beside a counter of zero."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.zeros(()))
+        self.layer, self.norm = nn.Linear(3, 4), nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        return self.gain * self.norm(self.layer(x))
+
+
+def scaled_example():
+    return Scaled(), torch.zeros(2, 3)
+
+
+def test_counters_are_kept(tmp_path):
+    (tmp_path / "users_scaled.py").write_text(
+        "from tests.torch.test_command import scaled_example as example\n"
+    )
+    files = [f"{tmp_path}/{name}.pt" for name in "ab"]
+    for gain, file in enumerate(files):
+        module = Scaled()
+        module.gain.data += gain
+        torch.save(module.state_dict(), file)
+    network = ["--network", f"{tmp_path}/users_scaled.py:example"]
+    assert main(["merge", *files, *network, "--out", f"{tmp_path}/merged.pt"]) == 0
+    merged = torch.load(f"{tmp_path}/merged.pt", weights_only=True)
+    assert float(merged["gain"]) == 0.5
+    assert merged["norm.num_batches_tracked"].dtype == torch.int64
+
+
 class WithLoss(nn.Sequential):
     def __init__(self):
         super().__init__(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 2))

@@ -119,5 +119,14 @@ def test_what_cannot_be_traced_is_named():
     fn, params = unf.torch.to_jax(networks.mlp(), X)
     with pytest.raises(TypeError, match="expected params and 1 arrays, got params and 0"):
         fn(params)
+    with pytest.raises(unf.SpecError, match=r"at '0.bias': the weights are not the module's"):
+        fn({name: x for name, x in params.items() if name != "0.bias"}, X.numpy())
+    with pytest.raises(unf.SpecError, match=r"at '0.bias': the weights(.|\n)*without channels"):
+        fn({name: x[..., None] for name, x in params.items()}, X.numpy())
+    with pytest.raises(unf.torch.TraceError, match="cannot be traced") as caught:
+        fn(params, X[:, :2].numpy())
+    assert "arrays of shapes [(6, 2)], and made with [(6, 3)]" in caught.value.__notes__[0]
+    with pytest.raises(unf.SpecError, match=r"at '0.weight': a weight on the meta device"):
+        unf.torch.to_jax(nn.Sequential(nn.Linear(3, 2, device="meta")), X)
     with pytest.raises(unf.SpecError, match="not a PyTorch module"):
         unf.torch.to_jax(lambda x: x, X)

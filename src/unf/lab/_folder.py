@@ -72,10 +72,16 @@ def first_difference(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> str
 
     >>> first_difference({"seed": 0, "steps": 5}, {"seed": 1, "steps": 5})
     'seed = 0, not 1'
+    >>> first_difference({"training": {"epochs": 2}}, {"training": {"epochs": 3}})
+    'training.epochs = 2, not 3'
     """
     for name in dict.fromkeys([*known, *wanted]):
-        if known.get(name) != wanted.get(name):
-            return f"{name} = {shown(known.get(name))}, not {shown(wanted.get(name))}"
+        ours, theirs = known.get(name), wanted.get(name)
+        if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+            if (inside := first_difference(ours, theirs)) is not None:
+                return f"{name}.{inside}"
+        elif ours != theirs:
+            return f"{name} = {shown(ours)}, not {shown(theirs)}"
     return None
 
 

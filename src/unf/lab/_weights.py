@@ -170,7 +170,11 @@ def write_network(file: Path, params: PyTree, space: WeightSpace, like: Path) ->
     others = {names[plain] for plain in left_out & names.keys()}
     for leaf, array in zip(space.leaves, space.flatten(params, channels=False), strict=True):
         old = arrays[names[_plain(leaf.path)]]
-        same = [name for name in others if np.array_equal(arrays[name], old)]
+        same = [
+            name
+            for name in others
+            if arrays[name].dtype == old.dtype and np.array_equal(arrays[name], old)
+        ]
         for name in (names[_plain(leaf.path)], *same):
             arrays[name] = np.asarray(array, old.dtype, order="C")
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -20,6 +20,7 @@ from .._progress import Progress, say
 from ..graph import infer
 from ..meta import Task
 from ..symmetry import align
+from ..symmetry._merge import height
 from . import plots
 from ._folder import provenance
 from ._scores import summary
@@ -94,7 +95,7 @@ class Result:
         for name, parts in self.found.items():
             for part, losses in parts.items():
                 ends = losses["as they are"][:, [0, -1]].ravel()
-                cells = [summary(heights(x)) for x in losses.values()]
+                cells = [summary(height(np.linspace(0, 1, x.shape[1]), x)) for x in losses.values()]
                 title = self.cases[name].title if part == "train" else ""
                 lines.append(f"| {title} | {part} | {ends.mean():.3f} | {' | '.join(cells)} |")
         pairs = len(next(iter(self.found.values()))["train"]["as they are"])
@@ -102,12 +103,6 @@ class Result:
             [*lines, "", f"{pairs} pairs of networks each; ± is the standard error over pairs",
              f"pictures and numbers in {self.out}"]
         )  # fmt: skip
-
-
-def heights(losses: np.ndarray) -> np.ndarray:
-    """By how much the losses of each line rise above the line between its ends."""
-    t = np.linspace(0, 1, losses.shape[1])
-    return np.max(losses - ((1 - t) * losses[:, :1] + t * losses[:, -1:]), axis=1)
 
 
 def run(

@@ -211,7 +211,7 @@ def run(
         shown: dict[str, np.ndarray] = {}
         for method in setting.methods:
             job = {"what": "editing", "edit": name, "method": method, "steps": setting.steps}
-            job |= {"zoo": zoo.origin, "seeds": list(range(seeds))}
+            job |= {"zoo": zoo.origin, "seeds": list(range(seeds)), "signs": list(recipe.signs)}
             found, images = _train(
                 job, recipe, weights, wanted, target / f"{name}-{method}", show_progress
             )

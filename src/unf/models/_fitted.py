@@ -46,7 +46,7 @@ class Fitted(eqx.Module):
     `fit` returns it, `save_model` writes it. It is called like the model inside, on one network's
     features, and returns predictions in the units of the targets, or logits if it was fitted with
     a cross-entropy. `predict` and `score` take many networks. If the model returns weights, as an
-    `editor` does, in the same tree, they are in the units of the weights.
+    `editor` does, in the same tree, they are in the units of the weights, and have their signs.
 
     A model for any network that was fitted on several weight spaces has no space of its own.
     `on` gives it one, and `predict` and `score` take several. Its constants belong to the groups
@@ -79,11 +79,12 @@ class Fitted(eqx.Module):
     def __call__(self, x: PyTree, **options: Any) -> Any:
         """Apply to one network's features, with the model's own options."""
         y = self.standardized(x, **options)
-        if jax.tree.structure(y) == jax.tree.structure(x) and self.scale is not None:
-            assert self.shift is not None
-            leaves, treedef = jax.tree.flatten(y)
-            constants = zip(leaves, self.shift, self.scale, strict=True)
-            return treedef.unflatten([_affine(leaf, m, s) for leaf, m, s in constants])
+        if self.space is not None and _has_entries_of(y, x):
+            if self.shift is not None and self.scale is not None:
+                leaves, treedef = jax.tree.flatten(y)
+                constants = zip(leaves, self.shift, self.scale, strict=True)
+                y = treedef.unflatten([_affine(leaf, m, s) for leaf, m, s in constants])
+            return self.space.flip(y, self._orientation(x))
         if self.out_scale is None or self.out_shift is None:
             return y
         return y * self.out_scale + self.out_shift
@@ -94,12 +95,16 @@ class Fitted(eqx.Module):
             options["raw"] = x
         if self.signs:
             assert self.space is not None
-            x = self.space.orient(x, self.signs)
+            x = self.space.flip(x, self._orientation(x))
         if self.shift is not None and self.scale is not None:
             leaves, treedef = jax.tree.flatten(x)
             constants = zip(leaves, self.shift, self.scale, strict=True)
             x = treedef.unflatten([_affine(leaf, -m / s, 1 / s) for leaf, m, s in constants])
         return self.model(x, **options)
+
+    def _orientation(self, x: PyTree) -> dict[str, Any]:
+        """The signs of neurons with which weights are read; empty without `signs`."""
+        return self.space.orientation(x, self.signs) if self.space and self.signs else {}
 
     def on(self, space: WeightSpace) -> "Fitted":
         """The model with the same parameters and constants on another weight space."""
@@ -417,6 +422,12 @@ def join_model(params: Any, static: Fitted, space: WeightSpace | None = None) ->
     """One model again, on a weight space if there is one."""
     joined = replace(static, model=eqx.combine(params, static.model))
     return joined if space is None else joined.on(space)
+
+
+def _has_entries_of(y: PyTree, x: PyTree) -> bool:
+    """Whether features have the same leaves as others, but for the number of channels."""
+    shapes = [[jnp.shape(leaf)[:-1] for leaf in jax.tree.leaves(tree)] for tree in (x, y)]
+    return jax.tree.structure(y) == jax.tree.structure(x) and shapes[0] == shapes[1]
 
 
 def _affine(x: Array, shift: Array, scale: Array) -> Array:

@@ -16,7 +16,7 @@ from ..nn._spaces import replace_fields
 from ..spec import WeightSpace
 from ._invariant import Invariant
 from ._probe import Probe, make_head
-from ._residual import ResidualUNF
+from ._residual import ResidualUNF, name_of_dtype
 from ._unf import record_call, record_spaces
 
 Size = Literal["small", "base", "large"]
@@ -43,7 +43,7 @@ def reader(
     in_channels: int = 1,
     dropout: float = _DROPOUT,
     max_fixed: int | None = MAX_FIXED,
-    compute_dtype: str | None = None,
+    compute_dtype: Any = None,
 ) -> Invariant:
     """A deep invariant model: a `ResidualUNF`, attention pooling, and an MLP.
 
@@ -70,6 +70,7 @@ def reader(
         max_fixed: longer fixed axes are permuted and told apart by their positions, see `UNF`.
         compute_dtype: dtype within the `ResidualUNF`, such as "bfloat16".
     """
+    compute_dtype = name_of_dtype(compute_dtype)
     made_by = record_call("reader", locals())
     keys, options = jax.random.split(key, 4), _options(size)
     channels = options["hidden_channels"]
@@ -156,7 +157,7 @@ def editor(
     num_outputs: int = 1,
     dropout: float = 0.0,
     max_fixed: int | None = MAX_FIXED,
-    compute_dtype: str | None = None,
+    compute_dtype: Any = None,
 ) -> Editor:
     """An equivariant model that edits weights; it starts near the identity.
 
@@ -180,6 +181,7 @@ def editor(
         max_fixed: longer fixed axes are permuted and told apart by their positions, see `UNF`.
         compute_dtype: dtype within the `ResidualUNF`, such as "bfloat16".
     """
+    compute_dtype = name_of_dtype(compute_dtype)
     made_by = record_call("editor", locals())
     backbone = ResidualUNF(
         space, 1, num_outputs,

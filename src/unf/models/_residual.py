@@ -124,6 +124,21 @@ def _gate(x: Array) -> Array:
     return a * jax.nn.gelu(b)
 
 
+def name_of_dtype(dtype: Any) -> str | None:
+    """The name of a floating-point dtype, which files can hold."""
+    if dtype is None:
+        return None
+    try:
+        known = jnp.dtype(dtype)
+    except TypeError:
+        known = None
+    if known is None or not jnp.issubdtype(known, jnp.floating):
+        raise ValueError(
+            f"compute_dtype is {dtype!r}; expected a floating-point dtype such as 'bfloat16'"
+        )
+    return known.name
+
+
 def _cast(tree: PyTree, dtype: Any) -> PyTree:
     """The tree with another dtype for its real arrays."""
     return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, tree)
@@ -167,7 +182,7 @@ class ResidualUNF(eqx.Module):
         scale: float = SCALE,
         dropout: float = 0.0,
         max_fixed: int | None = MAX_FIXED,
-        compute_dtype: str | None = None,
+        compute_dtype: Any = None,
         dtype: Any = jnp.float32,
     ):
         """Initialize a model.
@@ -184,11 +199,12 @@ class ResidualUNF(eqx.Module):
             dropout: rate of dropout in each block, if the model is called with a key.
             max_fixed: the longest fixed axes that layers keep fixed; None keeps all of them.
             compute_dtype: dtype of everything between the Fourier features and the output, such as
-                "bfloat16", which moves half as many bytes; by default that of the coefficients.
+                "bfloat16", which moves half as many bytes; by default coefficients and features
+                are as they are.
             dtype: dtype of the coefficients.
         """
+        self.compute_dtype = compute_dtype = name_of_dtype(compute_dtype)
         self.made_by = record_call("ResidualUNF", locals())
-        self.compute_dtype = None if compute_dtype is None else jnp.dtype(compute_dtype).name
         check_depth("num_blocks", num_blocks, dropout)
         self.space, self.dropout = space, dropout
         inner, self.positions = permute_long(space, max_fixed, hidden_channels)
@@ -233,13 +249,16 @@ class ResidualUNF(eqx.Module):
         packing = _packing(self.inner_space, mesh is not None)
         x = self.features(x)
         x = x if self.positions is None else self.positions(x)
-        dtype = jnp.result_type(*jax.tree.leaves(x))
-        layers = self.first, self.blocks, self.norm, self.last
-        (first, blocks, norm, last), x = _cast((layers, x), self.compute_dtype or dtype)
+        layers, wide = (self.first, self.blocks, self.norm, self.last), None
+        if self.compute_dtype is not None:
+            wide = jnp.result_type(*jax.tree.leaves(eqx.filter((layers, x), eqx.is_inexact_array)))
+            layers, x = _cast((layers, x), self.compute_dtype)
+        first, blocks, norm, last = layers
         hidden = packing.pack(first(x, **sharding))
         for block, each in zip(blocks, keys, strict=True):
             hidden = block(hidden, packing, dropout=self.dropout, key=each, **sharding)
-        return _cast(last(packing.unpack(norm(hidden)), **sharding), dtype)
+        y = last(packing.unpack(norm(hidden)), **sharding)
+        return y if wide is None else _cast(y, wide)
 
     def on(self, space: WeightSpace) -> "ResidualUNF":
         """The model with the same coefficients on a weight space of other sizes.

@@ -428,11 +428,12 @@ class WeightSpace:
         return _group.invert(_group.check(permutation, self.index_shapes, self.fixed))
 
     def flip(self, params: PyTree, signs: Mapping[str, Any]) -> PyTree:
-        """Multiply the weights of neurons by signs, where they are written and where they are read.
+        """Multiply all weights of a neuron, incoming and outgoing, by its sign.
 
         Every axis of a name has its signs, so weights between two names are multiplied twice. This
-        changes no outputs if the activations of these neurons are odd, such as sin and tanh, which
-        `unf.verify(signs=)` checks.
+        changes no outputs if the activations of these neurons are odd, such as sin and tanh, and
+        no other array with this axis (a scale, a variance, a mask) has no sign of its own;
+        `unf.verify(signs=)` checks this. Booleans and unsigned integers stay as they are.
 
         >>> import jax.numpy as jnp, unf
         >>> params = {"w": jnp.array([[1.0, -2.0]]), "v": jnp.array([[3.0], [4.0]])}
@@ -447,21 +448,24 @@ class WeightSpace:
                 `sample_permutation` has.
 
         Raises:
-            SpecError: if the leaves or the names do not belong to this space.
+            SpecError: if the leaves or the signs do not belong to this space.
         """
-        return self._flip(params, _signs.check_signs(signs, self.index_shapes))
+        checked = _signs.check_signs(signs, self.index_shapes)
+        pairs = zip(self.layouts, self.flatten(params, channels=None), strict=True)
+        return self.unflatten([_signs.flip_leaf(x, array, checked) for x, array in pairs])
 
-    def orient(self, params: PyTree, names: Sequence[str]) -> PyTree:
-        """The weights with the signs of neurons chosen by a rule, the same for all flipped copies.
+    def orientation(self, params: PyTree, names: Sequence[str]) -> dict[str, Any]:
+        """Signs for `flip` that a rule chooses, so that all flipped copies become the same.
 
-        A neuron's weights have a sum that is not negative, over the arrays in which only its own
-        sign is open: matrices before vectors such as biases, and of these first the ones with the
-        fewest permuted axes, such as the weights of inputs and outputs. What lies between two
-        layers counts once one of them is oriented. A neuron whose sum is zero stays as it is.
+        The weights w of a neuron then have a sum of w|w| that is not negative, over the arrays in
+        which only its own sign is open: matrices before vectors such as biases, and of these first
+        the ones with the fewest permuted axes, such as the weights of inputs and outputs. What
+        lies between two layers counts once one of them is oriented. A neuron whose sum is zero
+        stays as it is.
 
         Args:
             params: weights, or features with one trailing channel axis.
-            names: permutations whose neurons have odd activations, see `flip`.
+            names: permutations whose neurons have odd activations.
 
         Raises:
             SpecError: if the leaves or the names do not belong to this space, or no array tells
@@ -471,11 +475,11 @@ class WeightSpace:
         for layout, leaf in zip(self.layouts, self.flatten(params, channels=None), strict=True):
             blocks += layout.blocks
             arrays += layout.split(leaf if isinstance(leaf, np.ndarray) else jnp.asarray(leaf))
-        return self._flip(params, _signs.orientation(blocks, arrays, checked, self.index_shapes))
+        return _signs.orientation(blocks, arrays, checked, self.index_shapes)
 
-    def _flip(self, params: PyTree, signs: Mapping[str, Any]) -> PyTree:
-        pairs = zip(self.layouts, self.flatten(params, channels=None), strict=True)
-        return self.unflatten([_signs.flip_leaf(x, array, signs) for x, array in pairs])
+    def orient(self, params: PyTree, names: Sequence[str]) -> PyTree:
+        """The weights with the signs of `orientation`: the same for all flipped copies."""
+        return self.flip(params, self.orientation(params, names))
 
     def flatten(self, tree: PyTree, *, channels: bool | None) -> list[Any]:
         """The leaves of a tree of this space, checked for structure and shape.

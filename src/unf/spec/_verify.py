@@ -60,9 +60,11 @@ class SymmetryReport:
             f"  {name:<{width}}  {change:.1e}  {verdict.get(name, 'ok')}"
             for name, change in self.changes.items()
         ]
+        verdict = dict.fromkeys(self.untested, "untested") | dict.fromkeys(
+            self.broken_signs, "changes the output"
+        )
         for name, change in self.flips.items():
-            verdict = "changes the output" if name in self.broken_signs else "ok"
-            rows.append(f"  {name:<{width}}  {change:.1e}  {verdict}, flipped")
+            rows.append(f"  {name:<{width}}  {change:.1e}  {verdict.get(name, 'ok')}, flipped")
         if self.dead:
             rows.append(f"no influence on the outputs: {', '.join(self.dead)}")
         return "\n".join(["relative change of the outputs under each permutation:", *rows])
@@ -287,7 +289,10 @@ def _relative_change(outputs: list[Any], reference: list[np.ndarray]) -> float:
     for y, expected in zip(outputs, reference, strict=True):
         if not expected.size:
             continue
-        difference = np.max(np.abs(np.asarray(y, dtype=np.float64) - expected))
+        y = np.asarray(y, dtype=np.float64)
+        if not np.all(np.isfinite(y)):
+            return float("inf")
+        difference = np.max(np.abs(y - expected))
         scale = np.max(np.abs(expected.astype(np.float64)))
         worst = max(worst, float(difference / scale) if scale else float(difference))
     return worst
@@ -309,7 +314,8 @@ def _describe(space: WeightSpace, report: SymmetryReport) -> str:
             f"relative, in {paths}"
         )
     lines.append(
-        "  remedy: leave these names out of signs=; their activations are not odd"
+        "  remedy: leave these names out of signs=: their activations are not odd, or another "
+        "array with this axis (a scale, a variance, a mask) has no sign"
         if flipped
         else "  remedy: fix() these axes, or give axes that do not permute together different names"
     )

@@ -1,8 +1,8 @@
 """How similar the neurons of two networks are by what they compute: correlations over inputs.
 
 Two neurons are compared on each value that a matrix product reads, over all examples and positions.
-Unlike weights, these do not depend on the order of any other
-neurons, so one assignment for each permutation suffices.
+Unlike weights, these do not depend on the order of any other neurons, so one assignment for each
+permutation suffices.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -86,7 +86,7 @@ def merge(
             options |= {"fn": fn, "inputs": batches[0] if batches else ()}
         networks = _align_all(space, networks, shares, options)
     merged = _mean(networks, shares)
-    for_activations = align and method == "activations"
+    for_activations = method == "activations"
     if fn is None or (for_activations and not _find_statistics(fn, merged, batches)):
         return merged
     return reset_statistics(fn, merged, batches)
@@ -257,22 +257,24 @@ class Barrier:
     @property
     def height_before(self) -> float:
         """How far the loss rises above the line between the losses at both ends."""
-        return self._height(self.before)
+        return float(height(self.positions, self.before))
 
     @property
     def height_after(self) -> float:
         """The same after alignment."""
-        return self._height(self.after)
-
-    def _height(self, losses: np.ndarray) -> float:
-        ends = (1 - self.positions) * losses[0] + self.positions * losses[-1]
-        return float(np.max(losses - ends))
+        return float(height(self.positions, self.after))
 
     def __repr__(self) -> str:
         return (
             f"Barrier({self.height_before:.4g} before alignment, {self.height_after:.4g} after; "
             f"losses at the ends {self.before[0]:.4g} and {self.before[-1]:.4g})"
         )
+
+
+def height(positions: np.ndarray, losses: np.ndarray) -> np.ndarray:
+    """How far losses, [..., positions], rise above the line between their ends."""
+    ends = (1 - positions) * losses[..., :1] + positions * losses[..., -1:]
+    return np.max(losses - ends, axis=-1)
 
 
 def barrier(
@@ -338,7 +340,7 @@ def barrier(
             space, a, b, method=method, key=key, num_starts=num_starts, progress=progress, **options
         )
     positions = np.linspace(0, 1, num_points)
-    evaluate = jax.jit(fn)
+    evaluate = jax.jit(lambda *args: fn(*args))  # modules with arrays cannot be hashed
     lines = []
     show = sys.stderr.isatty() if progress is None else bool(progress)
     with Progress("losses", total=2 * num_points, unit="points", show=show) as bar:

@@ -1,15 +1,17 @@
 """`to_jax`: a PyTorch module as a JAX function of its weights."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 from torch import nn
 
+from ..nn._pointwise import check_leaves
+from ..spec import SpecError
 from ._arrays import to_numpy
-from ._modules import State
 from ._trace import Function, tensors, trace
 
 
@@ -30,7 +32,8 @@ def to_jax(
     (5, 4)
 
     Args:
-        module: the module. Its weights are copied.
+        module: the module. Its weights are copied; whatever else it holds is read when the
+            function is called or compiled.
         *inputs: its arguments. Tensors are examples: `fn` takes arrays in their place, in order,
             also of other sizes if the module does and does not need `torch.export` to be traced.
             Other arguments, such as None, stay as they are.
@@ -42,22 +45,46 @@ def to_jax(
 
     Raises:
         TraceError: if the module cannot be traced, naming the line that is at fault.
-        SpecError: if it has no weights.
+        SpecError: if it has no weights, or none with values.
     """
 
     def use(function: Function, *arguments: Any) -> Function:
         jax.eval_shape(function, *arguments)
         return function
 
-    count = len(tensors((inputs, kwargs)))
-    _, function = trace(module, inputs, kwargs, use)
+    examples = [tuple(x.shape) for x in tensors((inputs, kwargs))]
+    state, function = trace(module, inputs, kwargs, use)
+    if unknown := [name for name, x in state.weights.items() if x.is_meta]:
+        raise SpecError(
+            "a weight on the meta device has no values",
+            path=unknown[0],
+            remedy="load the weights first; unf.torch.infer needs none",
+        )
+    params = {name: jnp.array(to_numpy(x)) for name, x in state.weights.items()}
+    expected = _shapes(params)
 
-    def fn(params: dict[str, Array], *arrays: Any) -> Any:
-        if len(arrays) != count:
-            raise TypeError(f"expected params and {count} arrays, got params and {len(arrays)}")
-        with jax.numpy_rank_promotion("allow"):
-            outputs = function(params, *map(jnp.asarray, arrays))
+    def fn(params: Mapping[str, Array], *arrays: Any) -> Any:
+        if len(arrays) != len(examples):
+            raise TypeError(
+                f"expected params and {len(examples)} arrays, got params and {len(arrays)}"
+            )
+        remedy = "pass params of a module of this kind, without channels"
+        check_leaves(_shapes(params), expected, "the weights are not the module's", remedy)
+        given = [jnp.asarray(array) for array in arrays]
+        try:
+            with jax.numpy_rank_promotion("allow"):
+                outputs = function(dict(params), *given)
+        except Exception as error:
+            shapes = [x.shape for x in given]
+            error.add_note(
+                f"the function was called with arrays of shapes {shapes}, and made with "
+                f"{examples}; does the module take these?"
+            )
+            raise
         return outputs[0] if len(outputs) == 1 else outputs
 
-    weights = State.of(module.state_dict()).weights
-    return fn, {name: jnp.array(to_numpy(x)) for name, x in weights.items()}
+    return fn, params
+
+
+def _shapes(params: Mapping[str, Any]) -> dict[str, str]:
+    return {name: f"shape {tuple(np.shape(x))}" for name, x in sorted(params.items())}

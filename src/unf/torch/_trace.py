@@ -201,7 +201,7 @@ def _environment() -> Any:
             return torchax.default_env()
     except ImportError as error:
         raise ImportError(
-            "unf.torch.infer needs torchax; run: pip install 'universal-neural-functionals[torch]'"
+            "tracing a module needs torchax; run: pip install 'universal-neural-functionals[torch]'"
         ) from error
 
 

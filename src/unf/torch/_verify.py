@@ -1,5 +1,6 @@
 """`verify`: checking a weight space by running the module in PyTorch itself."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..spec import SpecError, SymmetryReport, WeightSpace
+from ..spec._signs import check_names
 from ..spec._space import check_is_space
 from ..spec._verify import compare
 from ._arrays import to_numpy
@@ -28,6 +30,7 @@ def verify(
     *inputs: Any,
     key: PRNGKeyArray,
     randomize: bool = True,
+    signs: Sequence[str] = (),
     **kwargs: Any,
 ) -> SymmetryReport:
     """Check in PyTorch that no permutation of `space` changes what the module returns.
@@ -50,6 +53,7 @@ def verify(
         *inputs: the module's arguments.
         key: draws weights and rows.
         randomize: give every weight random values first; see `unf.verify`.
+        signs: names whose neurons are to be flipped, too; see `unf.verify`.
         **kwargs: the module's keyword arguments.
 
     Raises:
@@ -64,7 +68,8 @@ def verify(
     args, options = with_tensors((inputs, kwargs), [_widen(x) for x in tensors((inputs, kwargs))])
 
     run = _Runner(module, constants, args, options)
-    return compare(run, arrays, space, (), key, randomize)
+    names = check_names(signs, space.index_shapes)
+    return compare(run, arrays, space, (), key, randomize, names)
 
 
 @dataclass(frozen=True)

@@ -101,3 +101,10 @@ def test_costs_what_the_report_says(module, capsys):
     assert rows["total"]["terms"] == terms
     assert main(["cost", f"{module}:example", "--devices", "2"]) == 0
     assert "on each of 2 devices" in capsys.readouterr().out
+
+
+def test_verifies_signs(module, capsys):
+    assert main(["spec", f"{module}:example", "--verify", "--signs", "hidden"]) == 0
+    assert "ok, flipped" in capsys.readouterr().out
+    assert main(["spec", f"{module}:example", "--verify", "--signs", "in"]) == 1
+    assert "'in' is not a permutation of this space" in capsys.readouterr().out

@@ -6,7 +6,7 @@ import importlib.util
 import sys
 import textwrap
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -56,6 +56,7 @@ class Spec(Command):
     # Explain only this leaf, e.g. params/Dense_0/kernel.
     leaf: Annotated[str | None, arg(metavar="PATH")] = None
     verify: bool = False  # Permute the weights and compare the outputs.
+    signs: tuple[str, ...] = ()  # Names whose neurons --verify also flips, see unf.fit(signs=).
     seed: int = 0  # Seed of --verify.
     svg: File = None  # Draw the specification too.
     json: bool = False  # Print JSON, for scripts.
@@ -68,7 +69,8 @@ class Spec(Command):
         if self.verify:
             say(f"running the network, permuted by each of {', '.join(space.sizes) or 'none'} …")
             try:
-                report = str(example.verify(space, key=jax.random.key(self.seed)))
+                key = jax.random.key(self.seed)
+                report = str(example.verify(space, key=key, signs=self.signs))
             except ValueError as error:  # not a symmetry, or outputs that cannot be compared
                 problem, report = True, str(error)
         if self.json:
@@ -203,14 +205,14 @@ class Example:
             return tuple(x.numpy(force=True) for x in self.inputs if hasattr(x, "is_meta"))
         return self.inputs
 
-    def verify(self, space: WeightSpace, *, key: PRNGKeyArray) -> Any:
-        """Run the network with permuted weights."""
+    def verify(self, space: WeightSpace, *, key: PRNGKeyArray, signs: Sequence[str]) -> Any:
+        """Run the network with permuted weights, and with neurons flipped."""
         if isinstance(self.network, WeightSpace):
             raise CommandError(f"{self.target} returned a WeightSpace, without a network to run")
         if _is_module(self.network):
-            return _of_torch().verify(self.network, space, *self.inputs, key=key)
+            return _of_torch().verify(self.network, space, *self.inputs, key=key, signs=signs)
         params, inputs = _with_values((self.params, self.inputs))
-        return verify(self.network, params, space, *inputs, key=key)
+        return verify(self.network, params, space, *inputs, key=key, signs=signs)
 
 
 def load_example(target: str) -> Example:

@@ -516,7 +516,6 @@ def _job(about: Mapping[str, Any], split: Sequence[int]) -> dict[str, Any]:
     """What distinguishes this training from all others, as JSON holds it."""
     job = {"what": CHECKPOINT, **{name: about[name] for name in _JOB}, "split": list(split)}
     # Early versions did not write these.
-    # Early versions did not write these.
     later = {"standardize": False, "augment": False, "signs": []}
     return json.loads(json.dumps(job | {"training": later | about["training"]}))
 

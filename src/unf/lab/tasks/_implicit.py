@@ -118,7 +118,7 @@ class ImplicitImage(ImageTask):
     def augment(self, params: PyTree, key: PRNGKeyArray) -> PyTree:
         """The image moved a little, by other weights: turned, stretched, and shifted at random.
 
-        Images of things, not of digits, are also mirrored, left for right.
+        Images of things, not of digits, are also mirrored at random, left to right.
         """
         keys = jax.random.split(key, 4)
         angle, stretch, shift = (

@@ -91,6 +91,52 @@ def _convolve(x: Array, layer: PyTree, stride: int = 1) -> Array:
 
 
 @dataclass(frozen=True)
+class GroupNormTask(ImageTask):
+    """A CNN with group norm on 16×16 CIFAR-10: 32, 64 and 64 channels in eight groups.
+
+    3×3 convolutions, of which all but the first halve the image; global average, linear. Each
+    group has mean 0 and variance 1 over its channels and all pixels of one image.
+    """
+
+    dataset: str = "cifar10"
+    channels: tuple[int, ...] = (32, 64, 64)
+    groups: int = 8
+
+    name: ClassVar[str] = "group-norm"
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_positive(self, "groups")
+        if not self.channels or any(n < 1 or n % self.groups for n in self.channels):
+            raise ValueError(
+                f"channels is {self.channels} and groups {self.groups}; expected a multiple of "
+                "groups for each convolution"
+            )
+
+    def init(self, *, key: PRNGKeyArray) -> PyTree:
+        """Truncated normal weights; scales of 1, shifts and biases of 0."""
+        *keys, last = jax.random.split(key, len(self.channels) + 1)
+        params: dict[str, PyTree] = {
+            "output": make_dense(self.channels[-1], self.num_classes, key=last)
+        }
+        for i, (m, n) in enumerate(pairwise((self.shape[-1], *self.channels))):
+            kernel = truncated_normal((3, 3, m, n), 9 * m, key=keys[i])
+            params[f"layer{i}"] = {"kernel": kernel, "norm": make_norm(n)}
+        return params
+
+    def loss(self, params: PyTree, batch: Labeled) -> Float[Array, ""]:
+        """Cross entropy."""
+        x: Array = batch.images
+        for i in range(len(self.channels)):
+            layer = params[f"layer{i}"]
+            x = convolve(x, layer["kernel"], 2 if i else 1)
+            grouped = x.reshape(*x.shape[:-1], self.groups, -1)
+            norm = {name: leaf.reshape(self.groups, -1) for name, leaf in layer["norm"].items()}
+            x = jax.nn.relu(normalize(grouped, norm, axis=(1, 2, 4)).reshape(x.shape))
+        return cross_entropy(dense(jnp.mean(x, axis=(1, 2)), params["output"]), batch.classes)
+
+
+@dataclass(frozen=True)
 class AutoencoderTask(ImageTask):
     """784→128→32→128→784 with ReLU on 28×28 MNIST, without the classes."""
 
