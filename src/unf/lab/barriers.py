@@ -25,8 +25,7 @@ from . import plots
 from ._folder import provenance
 from ._scores import summary
 from .tasks._attention import GPTTask
-from .tasks._classifier import Classifier
-from .tasks._unseen import DeepMLPTask, ResNetTask
+from .tasks._unseen import DeepMLPTask, GroupNormTask, ResNetTask
 
 _CHUNK = 100
 """Steps in one call."""
@@ -52,9 +51,9 @@ class Case:
 
 FULL: dict[str, Case] = {
     "mlp": Case("MLP on MNIST", DeepMLPTask(hidden=(512,) * 3), 5000),
-    "cnn": Case("CNN with layer norm on CIFAR-10, 16×16", _cnn := Classifier(
-        dataset="cifar10", kind="cnn", depth=5, width=32, norm=True), 10_000),
-    "cnn-4x": Case("the same, 4 times as wide", dataclasses.replace(_cnn, width=128), 10_000),
+    "cnn": Case("CNN with group norm on CIFAR-10, 16×16", GroupNormTask(), 10_000),
+    "cnn-4x": Case(
+        "the same, 4 times as wide", GroupNormTask(channels=(128, 256, 256)), 10_000),
     "resnet": Case("residual CNN with batch norm on CIFAR-10, 16×16", ResNetTask(), 10_000),
     "resnet-4x": Case(
         "the same, 4 times as wide", ResNetTask(channels=(64, 128, 256)), 10_000),
@@ -62,8 +61,8 @@ FULL: dict[str, Case] = {
 }  # fmt: skip
 SMALL: dict[str, Case] = {
     "mlp": Case("MLP on digits", DeepMLPTask(dataset="digits", hidden=(64,) * 2), 1000),
-    "cnn": Case("CNN with layer norm on digits", Classifier(
-        dataset="digits", kind="cnn", depth=4, width=8, norm=True), 1000, 3e-3),
+    "cnn": Case("CNN with group norm on digits", GroupNormTask(
+        dataset="digits", channels=(16, 16), groups=4), 1000, 3e-3),
 }  # fmt: skip
 
 

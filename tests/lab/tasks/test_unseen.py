@@ -19,6 +19,7 @@ from unf.lab.tasks import (
     _gru,
 )
 from unf.lab.tasks._attention import rotate
+from unf.lab.tasks._unseen import GroupNormTask
 
 KEY = jax.random.key(0)
 IMAGES = {"dataset": "digits", "batch_size": 6}
@@ -158,3 +159,29 @@ def test_patches_are_pieces_of_the_images():
 def test_invalid_options(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_group_norm_is_flax_s_and_groups_permute():
+    task = GroupNormTask(**IMAGES, channels=(4, 8), groups=2)
+    params, batch = task.init(key=KEY), task.batch(task.data().train, key=KEY)
+    params = jax.tree.map(lambda x: x + 0.1 * jax.random.normal(KEY, x.shape, x.dtype), params)
+
+    class Net(linen.Module):
+        @linen.compact
+        def __call__(self, x):
+            for i, channels in enumerate(task.channels):
+                x = linen.Conv(channels, (3, 3), strides=1 + (i > 0), use_bias=False)(x)
+                x = linen.relu(linen.GroupNorm(task.groups, epsilon=1e-5)(x))
+            return linen.Dense(task.num_classes)(x.mean((1, 2)))
+
+    theirs = {"Dense_0": {"kernel": params["output"]["w"], "bias": params["output"]["b"]}}
+    for i in range(2):
+        theirs[f"Conv_{i}"] = {"kernel": params[f"layer{i}"]["kernel"]}
+        theirs[f"GroupNorm_{i}"] = params[f"layer{i}"]["norm"]
+    logits = jax.nn.log_softmax(Net().apply({"params": theirs}, batch.images))
+    expected = -np.mean(np.asarray(logits)[np.arange(6), np.asarray(batch.classes)])
+    np.testing.assert_allclose(task.loss(params, batch), expected, rtol=1e-5)
+    unf.verify(task.loss, params, task.space, batch, key=KEY)
+    assert sorted(task.space.index_shapes.values()) == [(2,), (2,), (2, 2), (2, 4)]
+    with pytest.raises(ValueError, match="groups 3; expected a multiple of groups"):
+        GroupNormTask(**IMAGES, groups=3)

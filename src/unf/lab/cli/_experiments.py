@@ -335,7 +335,7 @@ class Edit(Job):
 class Barriers(Job):
     """Train pairs of networks, align them, and measure the loss on the lines between them.
 
-    Cases: mlp (MNIST), cnn and cnn-4x (layer norm, CIFAR-10), resnet and resnet-4x (batch norm,
+    Cases: mlp (MNIST), cnn and cnn-4x (group norm, CIFAR-10), resnet and resnet-4x (batch norm,
     CIFAR-10), gpt (bytes of LM1B); with --small, mlp and cnn on digits.
 
     Examples:
