@@ -170,7 +170,8 @@ def test_group_norm_is_flax_s_and_groups_permute():
         @linen.compact
         def __call__(self, x):
             for i, channels in enumerate(task.channels):
-                x = linen.Conv(channels, (3, 3), strides=1 + (i > 0), use_bias=False)(x)
+                options = {"strides": 1 + (i > 0), "padding": 1, "use_bias": False}
+                x = linen.Conv(channels, (3, 3), **options)(x)
                 x = linen.relu(linen.GroupNorm(task.groups, epsilon=1e-5)(x))
             return linen.Dense(task.num_classes)(x.mean((1, 2)))
 
