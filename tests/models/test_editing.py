@@ -73,6 +73,23 @@ def test_edited_weights_have_the_signs_of_the_weights():
         assert leaf.shape == (*WEIGHTS[path].shape, 2)
 
 
+class Copy(eqx.Module):
+    """An editor of one's own, without a weight space, that changes nothing at the start."""
+
+    gain: jax.Array
+
+    def __call__(self, x):
+        return jax.tree.map(lambda leaf: leaf * self.gain, x)
+
+
+def test_what_any_editor_writes_is_in_the_units_of_the_weights():
+    options = OPTIONS | {"epochs": 1, "learning_rate": 1e-9}
+    features = jax.tree.map(lambda x: x[..., None], WEIGHTS)
+    found = fit(Copy(jnp.float32(1.0)), features, wanted(), loss=cost, **options).model
+    for path, leaf in found.predict(features).items():
+        np.testing.assert_allclose(leaf, features[path], rtol=1e-4, atol=1e-4)
+
+
 def test_an_editor_is_equivariant_and_starts_near_the_identity():
     model = make_editor(3)
     unf.testing.assert_equivariant(model, SPACE, key=KEY, tolerance=1e-4)

@@ -77,11 +77,12 @@ def first_difference(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> str
     """
     for name in dict.fromkeys([*known, *wanted]):
         ours, theirs = known.get(name), wanted.get(name)
+        if ours == theirs:
+            continue
         if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
             if (inside := first_difference(ours, theirs)) is not None:
                 return f"{name}.{inside}"
-        elif ours != theirs:
-            return f"{name} = {shown(ours)}, not {shown(theirs)}"
+        return f"{name} = {shown(ours)}, not {shown(theirs)}"
     return None
 
 

@@ -79,12 +79,12 @@ class Fitted(eqx.Module):
     def __call__(self, x: PyTree, **options: Any) -> Any:
         """Apply to one network's features, with the model's own options."""
         y = self.standardized(x, **options)
-        if self.space is not None and _has_entries_of(y, x):
+        if _has_entries_of(y, x):
             if self.shift is not None and self.scale is not None:
                 leaves, treedef = jax.tree.flatten(y)
                 constants = zip(leaves, self.shift, self.scale, strict=True)
                 y = treedef.unflatten([_affine(leaf, m, s) for leaf, m, s in constants])
-            return self.space.flip(y, self._orientation(x))
+            return self._flipped(y, x)
         if self.out_scale is None or self.out_shift is None:
             return y
         return y * self.out_scale + self.out_shift
@@ -93,18 +93,19 @@ class Fitted(eqx.Module):
         """The output before it gets the units of the targets or weights."""
         if getattr(self.model, "probe", None) is not None:
             options["raw"] = x
-        if self.signs:
-            assert self.space is not None
-            x = self.space.flip(x, self._orientation(x))
+        x = self._flipped(x, x)
         if self.shift is not None and self.scale is not None:
             leaves, treedef = jax.tree.flatten(x)
             constants = zip(leaves, self.shift, self.scale, strict=True)
             x = treedef.unflatten([_affine(leaf, -m / s, 1 / s) for leaf, m, s in constants])
         return self.model(x, **options)
 
-    def _orientation(self, x: PyTree) -> dict[str, Any]:
-        """The signs of neurons with which weights are read; empty without `signs`."""
-        return self.space.orientation(x, self.signs) if self.space and self.signs else {}
+    def _flipped(self, y: PyTree, x: PyTree) -> PyTree:
+        """Features with the signs of neurons with which `x` is read."""
+        if not self.signs:
+            return y
+        assert self.space is not None
+        return self.space.flip(y, self.space.orientation(x, self.signs))
 
     def on(self, space: WeightSpace) -> "Fitted":
         """The model with the same parameters and constants on another weight space."""

@@ -432,8 +432,8 @@ class WeightSpace:
 
         Every axis of a name has its signs, so weights between two names are multiplied twice. This
         changes no outputs if the activations of these neurons are odd, such as sin and tanh, and
-        no other array with this axis (a scale, a variance, a mask) has no sign of its own;
-        `unf.verify(signs=)` checks this. Booleans and unsigned integers stay as they are.
+        if no array with this axis must keep its sign, as a scale, a variance, or a mask of numbers
+        must; `unf.verify(signs=)` checks this. Booleans and unsigned integers stay as they are.
 
         >>> import jax.numpy as jnp, unf
         >>> params = {"w": jnp.array([[1.0, -2.0]]), "v": jnp.array([[3.0], [4.0]])}

@@ -53,18 +53,15 @@ class SymmetryReport:
 
     def __str__(self) -> str:
         width = max(map(len, self.changes), default=0)
-        verdict = dict.fromkeys(self.untested, "untested") | dict.fromkeys(
-            self.broken, "changes the output"
-        )
-        rows = [
-            f"  {name:<{width}}  {change:.1e}  {verdict.get(name, 'ok')}"
-            for name, change in self.changes.items()
-        ]
-        verdict = dict.fromkeys(self.untested, "untested") | dict.fromkeys(
-            self.broken_signs, "changes the output"
-        )
-        for name, change in self.flips.items():
-            rows.append(f"  {name:<{width}}  {change:.1e}  {verdict.get(name, 'ok')}, flipped")
+        rows = []
+        for changes, broken, flipped in (
+            (self.changes, self.broken, ""),
+            (self.flips, self.broken_signs, ", flipped"),
+        ):
+            verdict = dict.fromkeys(self.untested, "untested")
+            verdict |= dict.fromkeys(broken, "changes the output")
+            for name, change in changes.items():
+                rows.append(f"  {name:<{width}}  {change:.1e}  {verdict.get(name, 'ok')}{flipped}")
         if self.dead:
             rows.append(f"no influence on the outputs: {', '.join(self.dead)}")
         return "\n".join(["relative change of the outputs under each permutation:", *rows])
@@ -315,7 +312,7 @@ def _describe(space: WeightSpace, report: SymmetryReport) -> str:
         )
     lines.append(
         "  remedy: leave these names out of signs=: their activations are not odd, or another "
-        "array with this axis (a scale, a variance, a mask) has no sign"
+        "array with this axis (a scale, a variance, a mask) must keep its sign"
         if flipped
         else "  remedy: fix() these axes, or give axes that do not permute together different names"
     )

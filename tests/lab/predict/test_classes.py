@@ -94,7 +94,7 @@ def test_signs_mean_nothing_where_the_recipe_says_so(implicit, tmp_path):
     flipped = jax.vmap(lambda x: implicit.space.flip(x, {"h0": -jnp.ones(3)}))(weights)
     np.testing.assert_allclose(model.predict(flipped), model.predict(weights), rtol=1e-5)
     training = Training(epochs=1, batch_size=16, signs=("in",))
-    with pytest.raises(PredictError, match="signs has 'in', which is not a permutation of this"):
+    with pytest.raises(PredictError, match="signs: 'in' is not a permutation of this space"):
         predict.train(implicit, "statnn", tmp_path / "2", training=training, **options)
 
 

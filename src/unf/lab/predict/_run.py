@@ -21,6 +21,8 @@ from ...models import Fit, Fitted, fit, load_model, save_model
 from ...models._fit import Augment
 from ...models._fitted import predict_together
 from ...models._scores import kendall_tau, r_squared
+from ...spec import SpecError
+from ...spec._signs import check_names
 from ...zoo import MixedZoo, Status, Zoo, ZooError
 from ...zoo._mixed import MixedSplit, Part
 from ...zoo._zoo import ABOUT_IMAGES, Split
@@ -469,11 +471,10 @@ def _signs(zoo: Zoo | MixedZoo, training: Training) -> tuple[str, ...]:
     if training.signs is None:
         return RECIPES[zoo.kind].signs if isinstance(zoo, Zoo) and zoo.kind in RECIPES else ()
     for space in [zoo.space] if isinstance(zoo, Zoo) else [x.space for x in zoo.zoos.values()]:
-        if wrong := [name for name in training.signs if name not in space.sizes]:
-            raise PredictError(
-                f"signs has {wrong[0]!r}, which is not a permutation of this zoo; expected some "
-                f"of {list(space.sizes)}"
-            )
+        try:
+            check_names(training.signs, space.index_shapes)
+        except SpecError as error:
+            raise PredictError(f"signs: {error}") from error
     return training.signs
 
 
