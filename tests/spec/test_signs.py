@@ -90,8 +90,9 @@ def test_the_first_weights_to_be_summed_are_those_that_depend_on_nothing_else():
     assert np.all(total(x["w0"], 0) >= 0) and np.all(total(x["w3"], 1) >= 0)
     assert np.all(total(x["w1"], 0) + total(x["w2"], 1) >= 0)
     space, name = ORIENTED["mlp"]
-    x = space.orient(draw(space, 0), [name])
-    assert np.all(total(x["w0"], 0) + total(x["w1"], 1) >= 0)  # biases are not asked
+    for bias in (-100.0, 100.0):  # is not asked
+        x = space.orient({**draw(space, 0), "b0": np.full(3, bias)}, [name])
+        assert np.all(total(x["w0"], 0) + total(x["w1"], 1) >= 0)
     only_biases = space_of({"b": ("a", (3,)), "r": ("a a", (3, 3))})
     assert np.all(only_biases.orient(draw(only_biases, 0), ["a"])["b"] >= 0)
 
