@@ -20,6 +20,8 @@ from .predict._methods import defaults_of
 from .zoos import ImplicitZoo, Recipe, SmallCNNZoo, TinyRNN, VariedRNN, build
 
 BATCH = 64
+_AUGMENTED = ("reader", "reader-probe")
+"""Methods for which images are moved; probes do better without, and the others underfit."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Row:
         return dataclasses.replace(
             usual, epochs=epochs, batch_size=BATCH, learning_rate=1e-3, schedule="cosine", clip=1.0,
             weight_decay=1e-2, standardize=method != "probe",
-            augment=isinstance(self.recipe, ImplicitZoo),
+            augment=method in _AUGMENTED and isinstance(self.recipe, ImplicitZoo),
         )  # fmt: skip
 
 

@@ -342,7 +342,7 @@ class _Together:
             partial(self._advance, state.models, state.states, i, self._order(0, i), (0, 0), 0)
             for i in range(len(self.parts))
         ]
-        models = to_host(state.models)
+        models = jax.device_put(to_host(state.models))
         reading = [partial(self._read, models, [networks]) for networks in self.valid]
         self.progress.advance(0, f"compiling {len(training) + len(reading)} programs")
         in_threads(lambda run: run(), [*training, *reading])
@@ -397,7 +397,8 @@ class _Together:
         return [losses_of(models, self.static, *pair, _READ_AT_ONCE) for pair in pairs]
 
     def _validate(self, models: Any) -> dict[str, np.ndarray]:
-        outputs = np.concatenate(self._read(to_host(models), self.valid), axis=1)
+        models = jax.device_put(to_host(models))  # once, not for every batch
+        outputs = np.concatenate(self._read(models, self.valid), axis=1)
         if callable(self.loss):
             return {"valid_loss": outputs.mean(axis=1)}
         losses = [float(_loss(self.loss, jnp.asarray(y), self.targets)) for y in outputs]

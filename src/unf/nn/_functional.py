@@ -327,7 +327,10 @@ def _stack_biases(plan: Plan, bias: Array) -> list[Array]:
         for stack in plan.out_stacks
     ]
     cuts = np.cumsum([len(part) for part in leaves])[:-1]
-    return [part.reshape(-1) for part in jnp.split(bias[np.concatenate(leaves)], cuts)]
+    # Gradients are added up in float32: GPUs cannot do so in bfloat16 but entry by entry.
+    wide = bias.astype(jnp.promote_types(bias.dtype, jnp.float32))
+    rows = wide[np.concatenate(leaves)].astype(bias.dtype)
+    return [part.reshape(-1) for part in jnp.split(rows, cuts)]
 
 
 def _scatter(stack: Stack, whole: Array) -> dict[int, Array]:

@@ -52,12 +52,16 @@ class Training:
     """Permutations of neurons whose signs mean nothing; by default as the zoo's recipe says."""
     augment: bool = False
     """Change weights at random in every batch, as the task of the zoo knows how."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """What readers compute in; auto is bfloat16 on accelerators, else float32."""
 
     def __post_init__(self):
         if self.epochs < 1 or self.batch_size < 1:
             raise ValueError(
                 f"epochs is {self.epochs} and batch_size {self.batch_size}; expected at least 1"
             )
+        if self.dtype not in ("auto", "float32", "bfloat16"):
+            raise ValueError(f"dtype is {self.dtype!r}; expected 'auto', 'float32' or 'bfloat16'")
         if self.schedule not in ("constant", "cosine"):
             raise ValueError(f"schedule is {self.schedule!r}; expected 'constant' or 'cosine'")
         if not self.learning_rate > 0 or min(self.weight_decay, self.clip) < 0:
@@ -75,11 +79,13 @@ class Problem(NamedTuple):
         out_size: the length of the output: the number of classes, or 1.
         network: a function of weights and inputs, and the shape of one input, to probe networks
             with; None if the networks cannot be run.
+        dtype: what readers compute in.
     """
 
     space: WeightSpace
     out_size: int
     network: tuple[Callable[[PyTree, Array], Array], tuple[int, ...]] | None = None
+    dtype: str = "float32"
 
 
 @dataclass(frozen=True)
@@ -93,6 +99,7 @@ class Method:
             and a key, or None.
         defaults: where its training on a zoo of one architecture differs from the paper's.
         probes: whether it runs the networks.
+        half: whether it can compute in bfloat16.
     """
 
     title: str
@@ -100,6 +107,7 @@ class Method:
     make_tied: Callable[[Sequence[WeightSpace], int, PRNGKeyArray], Invariant] | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
     probes: bool = False
+    half: bool = False
 
 
 _MORE: dict[str, Any] = {"statistics": ("mean", "std"), "raw_statistics": True}
@@ -127,15 +135,20 @@ def _probe(problem: Problem, key: PRNGKeyArray) -> Probe:
 
 
 def _reader(problem: Problem, key: PRNGKeyArray) -> Invariant:
-    return reader(problem.space, problem.out_size, key=key)
+    return reader(problem.space, problem.out_size, key=key, compute_dtype=_half(problem))
 
 
 def _reader_with_probes(problem: Problem, key: PRNGKeyArray) -> Invariant:
     assert problem.network is not None
     fn, shape = problem.network
     return reader(
-        problem.space, problem.out_size, key=key, fn=fn, input_shape=shape, num_probes=_NUM_PROBES
-    )
+        problem.space, problem.out_size, key=key, fn=fn, input_shape=shape,
+        num_probes=_NUM_PROBES, compute_dtype=_half(problem),
+    )  # fmt: skip
+
+
+def _half(problem: Problem) -> str | None:
+    return None if problem.dtype == "float32" else problem.dtype
 
 
 METHODS: dict[str, Method] = {
@@ -155,9 +168,11 @@ METHODS: dict[str, Method] = {
     ),
     "unf-plus": Method("UNF, beyond the paper", _unf_plus, defaults=_LONGER),
     "tied": Method("Tied UNF", None, _tied, _LONGER),
-    "reader": Method("Reader", _reader, defaults=_DEEP),
+    "reader": Method("Reader", _reader, defaults=_DEEP, half=True),
     "probe": Method("Probe", _probe, defaults=_DEEP | {"standardize": False}, probes=True),
-    "reader-probe": Method("Reader with probes", _reader_with_probes, defaults=_DEEP, probes=True),
+    "reader-probe": Method(
+        "Reader with probes", _reader_with_probes, defaults=_DEEP, probes=True, half=True
+    ),
 }
 """Predictors by name. Like the paper, `unf` permutes every axis. So does `unf-plus`, which also
 multiplies weight matrices, pools more than means, reads the statistics of the weights themselves,
