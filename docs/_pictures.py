@@ -1,6 +1,7 @@
 """Draw the documentation's pictures: python docs/_pictures.py [FOLDER]; needs Chromium."""
 
 import dataclasses
+import json
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,10 @@ THEME = """<style>svg{color:#1f2328;background:#fff;border-radius:8px}
 """For SVGs that are shown as images: light or dark as the reader prefers."""
 CHROMIUM = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
             "--force-device-scale-factor=2", "--window-size=900,1000")  # fmt: skip
+CASES = {
+    "mlp": "MLP", "cnn": "CNN", "cnn-4x": "CNN, 4×", "resnet": "ResNet", "resnet-4x": "ResNet, 4×",
+    "gpt": "GPT",
+}  # fmt: skip
 FIGURE2 = ("mlp", "cnn", "rnn", "transformer")
 FIGURE2 += tuple(f"{task}-baselines" for task in FIGURE2[1:])
 
@@ -166,6 +171,27 @@ def generalized() -> generalize.Result:
     return generalize.Result([lopt.Comparison.from_json(file.read_text()) for file in files])
 
 
+def barriers() -> Any:
+    """Barriers of training loss between pairs of networks, by how they were aligned."""
+    found = json.loads((RESULTS / "h200-barriers.json").read_text())["heights"]
+    ways = {"as they are": "as they are"}
+    ways |= {way: f"aligned by {way}" for way in ("weights", "activations")}
+    colors = (plots.PALETTE[3], plots.PALETTE[0], plots.PALETTE[2])
+
+    def draw(axis: Any) -> None:
+        for i, (way, label) in enumerate(ways.items()):
+            means, errors = zip(*(parts["train"][way] for parts in found.values()), strict=True)
+            places = np.arange(len(found)) + 0.26 * (i - 1)
+            axis.bar(places, means, 0.24, yerr=errors, color=colors[i], label=label)
+        names = [CASES[name] for name in found]
+        axis.set_xticks(range(len(names)), names)
+        axis.grid(axis="x", visible=False)
+        axis.set(ylabel="barrier of training loss")
+
+    return plots.figure([plots.Panel("Between networks trained from different starts", draw)],
+                        rows=[[0]], heights=[3.4])  # fmt: skip
+
+
 def main(folder: Path) -> None:
     """Draw everything; training the demo's networks takes a minute."""
     svgs = {
@@ -182,6 +208,7 @@ def main(folder: Path) -> None:
     plots.save(plots.optimizer_curves(figure2()), folder / "figure2.png")
     plots.save(plots.optimizer_curves(generalized().comparisons), folder / "generalize.png")
     plots.save(tiny_rnn_zoo(), folder / "tiny-rnn-zoo.png")
+    plots.save(barriers(), folder / "barriers.png")
     with tempfile.TemporaryDirectory() as temporary:
         page = report.write(RESULTS / "table1-unf.json", Path(temporary, "report.html"))
         picture = f"--screenshot={folder / 'report.png'}"

@@ -8,6 +8,7 @@ import pytest
 
 from unf.lab import edit, readers
 from unf.lab.cli import main
+from unf.lab.predict import METHODS
 from unf.lab.zoos import ImplicitZoo, SmallCNNZoo, VariedRNN
 from unf.lab.zoos._build import describe
 
@@ -42,8 +43,13 @@ def test_all_methods_take_as_many_steps(compared):
     for report in compared[1].reports["images"]:
         training = report.training
         assert training["batch_size"] == readers.BATCH and training["epochs"] == 2
-        assert training["augment"] and training["standardize"] == (report.method != "probe")
-    assert not compared[1].reports["cnns"][0].training["augment"]
+        assert training["standardize"] == (report.method != "probe")
+
+
+def test_images_are_moved_for_readers_only():
+    moved = {name for name in METHODS if ROWS["images"].training(name, 100).augment}
+    assert moved == {"reader", "reader-probe"}
+    assert not any(ROWS["cnns"].training(name, 100).augment for name in METHODS)
 
 
 def test_results_are_kept(compared):

@@ -23,7 +23,7 @@ from unf.models import (
     StatNN,
     reader,
 )
-from unf.models._residual import _packing
+from unf.models._residual import _packing, normalize
 from unf.nn import InvariantPool, UNFLinear
 from unf.testing import assert_equivariant, assert_invariant, random_features, spaces
 
@@ -108,9 +108,29 @@ def test_half_precision_between_features_and_output(tmp_path):
     assert 0 < difference < 0.05 * optax.tree.norm(pair[1])
     save_model(tmp_path / "model", half)
     again = load_model(tmp_path / "model", space=SPACE)
-    assert again.compute_dtype == "bfloat16" and again.norm.module.weight.dtype == jnp.float32
+    assert again.compute_dtype == "bfloat16"
+    assert {x.dtype for x in jax.tree.leaves(again)} == {jnp.dtype(jnp.float32)}
     with pytest.raises(ValueError, match="compute_dtype is 'int32'; expected a floating-point"):
         reader(SPACE, 1, key=KEY, size="small", compute_dtype="int32")
+
+
+def test_normalized_channels():
+    """The value and two derivatives are those of a layer norm without coefficients."""
+    norm = eqx.nn.LayerNorm(5, eps=1e-5, use_weight=False, use_bias=False)
+    x, v, w = jax.random.normal(KEY, (3, 4, 5), jnp.float64)
+
+    def derivatives(f):
+        def slope(x):
+            return jax.grad(lambda x: jnp.sum(jnp.sin(f(x)) * v))(x)
+
+        return f(x), slope(x), jax.jvp(slope, (x,), (w,))[1]
+
+    pair = derivatives(normalize), derivatives(jax.vmap(norm))
+    for found, expected in zip(*pair, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10)
+    half = normalize(x.astype(jnp.bfloat16))
+    assert half.dtype == jnp.bfloat16
+    np.testing.assert_allclose(half.astype(float), normalize(x), atol=0.03)
 
 
 def test_the_coefficients_of_a_residual_model_are_used_as_they_are():
