@@ -302,6 +302,15 @@ def test_a_probe_reads_what_networks_answer():
     unf.testing.assert_invariant(model, SPACE, key=KEY, tolerance=1e-5)
 
 
+@pytest.mark.parametrize("scale", [0.25, 4.0])
+def test_inputs_of_probes_start_with_the_scale_that_is_asked_for(scale):
+    fn = jax.vmap(lambda params, x: x.reshape(-1)[:1], (None, 0))
+    options = {"key": KEY, "num_probes": 500, "scale": scale, "mlp_layers": 1}
+    inputs = Probe(fn, SPACE, (5, 4), 1, **options).inputs
+    assert inputs.shape == (500, 5, 4)
+    assert abs(jnp.std(inputs) / scale - 1) < 0.3 and abs(jnp.mean(inputs)) < 0.1 * scale
+
+
 def test_mistakes_with_probes(tmp_path):
     model = Probe(answer, SPACE, (2,), 1, key=KEY, num_probes=3, mlp_layers=1)
     with pytest.raises(ValueError, match="a Probe reads weights as they are; leave out"):

@@ -1,7 +1,7 @@
 """Predicting from what a network does, not from how its weights are arranged."""
 
 from collections.abc import Callable
-from math import prod
+from math import prod, sqrt
 from typing import ClassVar
 
 import equinox as eqx
@@ -33,8 +33,12 @@ class Probe(eqx.Module):
     `save_model` cannot write it, because a file cannot hold `fn`; use
     `equinox.tree_serialise_leaves`.
 
+    Inputs are products of matrices that are learned, as in Kahana et al. (2024): codes of the
+    inputs times maps that all of them share. They learn faster than inputs of their own.
+
     Attributes:
-        inputs: the inputs, which are learned.
+        codes: a vector for each input.
+        maps: the other matrices.
         head: maps all outputs to a vector.
         fn: the network, a function of its weights and of a batch of inputs.
         space: the weight space of the weights.
@@ -43,8 +47,10 @@ class Probe(eqx.Module):
     reads_raw: ClassVar[bool] = True
     """Whether `fit` leaves weights as they are."""
 
-    inputs: Float[Array, "num_probes *input"]
+    codes: Float[Array, "num_probes rank"]
+    maps: tuple[Array, ...]
     head: eqx.nn.MLP
+    input_shape: tuple[int, ...] = eqx.field(static=True)
     fn: Callable[[PyTree, Array], Array] = eqx.field(static=True)
     space: WeightSpace = eqx.field(static=True)
 
@@ -58,6 +64,7 @@ class Probe(eqx.Module):
         key: PRNGKeyArray,
         num_probes: int = 64,
         scale: float = 1.0,
+        rank: int = 32,
         mlp_width: int = 512,
         mlp_layers: int = 3,
         activation: ActivationLike = "gelu",
@@ -72,7 +79,8 @@ class Probe(eqx.Module):
             out_size: length of the output vector.
             key: draws the inputs and the MLP.
             num_probes: how many inputs are learned.
-            scale: inputs start from N(0, scale²).
+            scale: inputs start from N(0, scale²); where networks tell nothing, inputs hardly learn.
+            rank: the length of the codes.
             mlp_width: width of the MLP.
             mlp_layers: the number of linear layers of the MLP.
             activation: a function, or its name in `jax.nn`.
@@ -81,9 +89,15 @@ class Probe(eqx.Module):
             SpecError: if the outputs have no axis of `num_probes`.
         """
         input_key, head_key = jax.random.split(key)
-        shape = (num_probes, *input_shape)
-        self.inputs = scale * jax.random.normal(input_key, shape, jnp.float32)
-        self.fn, self.space = fn, space
+        sizes = (num_probes, rank, rank, rank, prod(input_shape))
+        drawn = [
+            jax.random.normal(each, sizes[i : i + 2], jnp.float32)
+            for i, each in enumerate(jax.random.split(input_key, 4))
+        ]
+        self.codes, *maps = drawn
+        maps = [matrix / sqrt(rank) for matrix in maps]
+        self.maps = (*maps[:-1], scale * maps[-1])
+        self.fn, self.space, self.input_shape = fn, space, tuple(input_shape)
         weights = [jax.ShapeDtypeStruct(leaf.shape, jnp.float32) for leaf in space.leaves]
         found = jax.eval_shape(fn, space.unflatten(weights), self.inputs)
         if found.shape[:1] != (num_probes,):
@@ -96,6 +110,14 @@ class Probe(eqx.Module):
         self.head = make_head(
             prod(found.shape), out_size, mlp_width, mlp_layers, activation, head_key
         )
+
+    @property
+    def inputs(self) -> Float[Array, "num_probes *input"]:
+        """The inputs."""
+        x = self.codes
+        for matrix in self.maps:
+            x = x @ matrix
+        return x.reshape(-1, *self.input_shape)
 
     def __call__(self, x: PyTree) -> Float[Array, " out_size"]:
         """Apply to one network's weights, as features with one channel."""

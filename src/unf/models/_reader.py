@@ -40,6 +40,7 @@ def reader(
     fn: Callable[[PyTree, Array], Array] | None = None,
     input_shape: tuple[int, ...] = (),
     num_probes: int = 64,
+    probe_scale: float = 1.0,
     in_channels: int = 1,
     dropout: float = _DROPOUT,
     max_fixed: int | None = MAX_FIXED,
@@ -65,6 +66,7 @@ def reader(
             (num_probes, *input_shape); such a model cannot be saved with `save_model`.
         input_shape: the shape of one input.
         num_probes: how many inputs are learned.
+        probe_scale: they start from N(0, probe_scale²).
         in_channels: channels of the input.
         dropout: rate of dropout in each block, if the model is called with a key.
         max_fixed: longer fixed axes are permuted and told apart by their positions, see `UNF`.
@@ -81,7 +83,10 @@ def reader(
     pool = AttentionPool(backbone.inner_space, channels, key=keys[1], num_heads=_HEADS)
     features, probe = pool.out_size(channels), None
     if fn is not None:
-        probe = Probe(fn, space, input_shape, _MLP_WIDTH, key=keys[3], num_probes=num_probes)
+        probe = Probe(
+            fn, space, input_shape, _MLP_WIDTH,
+            key=keys[3], num_probes=num_probes, scale=probe_scale,
+        )  # fmt: skip
         features += _MLP_WIDTH
     head = make_head(features, out_size, _MLP_WIDTH, _MLP_LAYERS, "gelu", keys[2])
     return Invariant(backbone, pool, head, probe=probe, made_by=made_by)

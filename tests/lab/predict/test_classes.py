@@ -205,8 +205,8 @@ def test_mixtures_of_single_symbols_are_symbols():
     task = Addition(digits=2, hidden=6)
     params = task.init(key=jax.random.key(0))
     problems = task.problems(4, key=jax.random.key(1))
-    fn, shape = task.network
-    certain = 100 * jax.nn.one_hot(problems.questions, shape[1], dtype=jnp.float32)
+    fn, kinds = task.network.fn, task.network.input_shape[1]
+    certain = 100 * jax.nn.one_hot(problems.questions, kinds, dtype=jnp.float32)
     first = fn(params, certain)[:, 0]
     np.testing.assert_allclose(first, task.logits(params, problems)[0], atol=1e-5)
     unf.testing.assert_invariant(

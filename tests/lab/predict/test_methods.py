@@ -12,6 +12,7 @@ from tests.lab.predict.memory import SIZES, TRAINING, train
 from unf.lab import predict
 from unf.lab.predict._methods import Problem, invariance_gap
 from unf.lab.predict._run import load_examples
+from unf.lab.tasks._task import Runnable
 from unf.models import Fitted, load_model
 
 
@@ -23,7 +24,7 @@ def answer(params, x):
 def test_predictions_do_not_depend_on_the_order_of_neurons(zoo, method):
     """Up to the rounding of float32."""
     make, key = predict.METHODS[method], jax.random.key(0)
-    problem = Problem(zoo.space, 1, (answer, (2,)))
+    problem = Problem(zoo.space, 1, Runnable(answer, (2,)))
     made = make.make(problem, key) if make.make else make.make_tied([zoo.space], 1, key)
     model = Fitted(made, loss="bce")
     weights = zoo.weights(zoo.trained[:8])

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import numpy as np
 import optax
-from jaxtyping import Array, PRNGKeyArray, PyTree
+from jaxtyping import PRNGKeyArray, PyTree
 
 from ...models import (
     Fitted,
@@ -24,6 +24,7 @@ from ...models import (
 from ...models._fit import default_optimizer
 from ...models._fitted import Networks, check_networks, predict_together
 from ...spec import WeightSpace
+from ..tasks._task import Runnable
 
 
 class PredictError(ValueError):
@@ -77,14 +78,13 @@ class Problem(NamedTuple):
     Attributes:
         space: the weight space of the networks.
         out_size: the length of the output: the number of classes, or 1.
-        network: a function of weights and inputs, and the shape of one input, to probe networks
-            with; None if the networks cannot be run.
+        network: how to probe networks; None if they cannot be run.
         dtype: what readers compute in.
     """
 
     space: WeightSpace
     out_size: int
-    network: tuple[Callable[[PyTree, Array], Array], tuple[int, ...]] | None = None
+    network: Runnable | None = None
     dtype: str = "float32"
 
 
@@ -116,7 +116,6 @@ _DEEP = {"epochs": 20, "batch_size": 64, "schedule": "cosine", "clip": 1.0}
 _DEEP |= {"weight_decay": 1e-2, "standardize": True}
 MIXED = {"epochs": 20, "batch_size": 16, "schedule": "cosine", "clip": 1.0}
 """How training on a mixed zoo differs from the paper's, with every method."""
-_NUM_PROBES = 64
 
 
 def _unf_plus(problem: Problem, key: PRNGKeyArray) -> Invariant:
@@ -130,8 +129,8 @@ def _tied(spaces: Sequence[WeightSpace], out_size: int, key: PRNGKeyArray) -> In
 
 def _probe(problem: Problem, key: PRNGKeyArray) -> Probe:
     assert problem.network is not None
-    fn, shape = problem.network
-    return Probe(fn, problem.space, shape, problem.out_size, key=key, num_probes=_NUM_PROBES)
+    fn, shape, scale, count = problem.network
+    return Probe(fn, problem.space, shape, problem.out_size, key=key, num_probes=count, scale=scale)
 
 
 def _reader(problem: Problem, key: PRNGKeyArray) -> Invariant:
@@ -140,10 +139,10 @@ def _reader(problem: Problem, key: PRNGKeyArray) -> Invariant:
 
 def _reader_with_probes(problem: Problem, key: PRNGKeyArray) -> Invariant:
     assert problem.network is not None
-    fn, shape = problem.network
+    fn, shape, scale, count = problem.network
     return reader(
         problem.space, problem.out_size, key=key, fn=fn, input_shape=shape,
-        num_probes=_NUM_PROBES, compute_dtype=_half(problem),
+        num_probes=count, probe_scale=scale, compute_dtype=_half(problem),
     )  # fmt: skip
 
 

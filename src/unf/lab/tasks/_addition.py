@@ -9,7 +9,7 @@ same in practice.
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, isinf
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from ...meta import Data, Task
 from ...spec import WeightSpace
 from ._gru import gru, gru_step, mixed_step
-from ._task import add, check_positive, make_space, zeros
+from ._task import Runnable, add, check_positive, make_space, zeros
 
 SYMBOLS = "0123456789+=."
 """The vocabulary; the last symbol ends an answer and pads questions and answers."""
@@ -162,9 +162,9 @@ class Addition(Task):
         return self._decode(params, questions, self.digits + 2)[0]
 
     @property
-    def network(self) -> tuple[Any, tuple[int, ...]]:
-        """A function of weights and questions of mixed symbols, and the shape of one question."""
-        return self.answer_mixtures, (2 * self.digits + 1, len(SYMBOLS))
+    def network(self) -> Runnable:
+        """A function of weights and questions of mixed symbols."""
+        return Runnable(self.answer_mixtures, (2 * self.digits + 1, len(SYMBOLS)))
 
     def answer_mixtures(
         self, params: PyTree, questions: Float[Array, "batch question symbols"]

@@ -20,6 +20,7 @@ from ._task import (
     ACTIVATIONS,
     ImageTask,
     Labeled,
+    Runnable,
     accuracy_and_loss,
     add,
     check_choice,
@@ -225,9 +226,9 @@ class SmallCNN(ImageTask):
         return add(x @ params["linear"]["kernel"], params["linear"]["bias"])
 
     @property
-    def network(self) -> tuple[Any, tuple[int, ...]]:
-        """A function of weights and inputs, and the shape of one input."""
-        return self.logits, self.shape
+    def network(self) -> Runnable:
+        """A function of weights and images."""
+        return Runnable(self.logits, self.shape)
 
     def loss(self, params: PyTree, batch: Labeled) -> Float[Array, ""]:
         """Cross entropy, with dropout."""

@@ -15,7 +15,7 @@ from ...meta import Data
 from ...spec import WeightSpace
 from ..data._images import Images
 from ._classifier import host_images
-from ._task import ImageTask, add, check_positive, make_space
+from ._task import ImageTask, Runnable, add, check_positive, make_space
 
 _MOVES = (0.26, 0.15, 0.15)
 """The largest angle, logarithm of a scale, and shift of an image in `augment`."""
@@ -111,9 +111,13 @@ class ImplicitImage(ImageTask):
         return jnp.stack(jnp.meshgrid(y, x, indexing="ij"), axis=-1).reshape(-1, 2)
 
     @property
-    def network(self) -> tuple[Any, tuple[int, ...]]:
-        """A function of weights and inputs, and the shape of one input."""
-        return self.values, (2,)
+    def network(self) -> Runnable:
+        """A function of weights and places.
+
+        Probes start near the middle: outside the image a network says nothing about it, and probes
+        that start there find no way in.
+        """
+        return Runnable(self.values, (2,), scale=0.25, num_probes=256)
 
     def augment(self, params: PyTree, key: PRNGKeyArray) -> PyTree:
         """The image moved a little, by other weights: turned, stretched, and shifted at random.

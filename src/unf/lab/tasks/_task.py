@@ -29,6 +29,22 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 """Activations by name."""
 
 
+class Runnable(NamedTuple):
+    """A network as probes run it.
+
+    Attributes:
+        fn: maps weights and inputs of shape (inputs, *input_shape) to outputs.
+        input_shape: the shape of one input.
+        scale: learned inputs start from N(0, scale²).
+        num_probes: how many inputs to learn: many where running the network costs little.
+    """
+
+    fn: Callable[[PyTree, Array], Array]
+    input_shape: tuple[int, ...]
+    scale: float = 1.0
+    num_probes: int = 64
+
+
 def check_finite(data: Any, name: str) -> None:
     """Refuse data with NaN or infinity.
 
