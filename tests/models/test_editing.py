@@ -242,7 +242,9 @@ def test_dropout_in_an_editor_changes_its_training():
     def train(rate):
         model = editor(SPACE, key=KEY, size="small", dropout=rate)
         model = eqx.tree_at(  # blocks start as the identity, which dropout does not change
-            lambda m: m.backbone.blocks[0].project.module.weight, model, jnp.ones((4, 4))
+            lambda m: m.backbone.features.blocks[0].projections,
+            model,
+            replace_fn=lambda matrices: tuple(jnp.ones_like(x) for x in matrices),
         )
         model = eqx.tree_at(lambda m: m.gains[0], model, replace_fn=lambda gain: 100 * gain)
         return fit(model, WEIGHTS, wanted(), loss=cost, **OPTIONS | {"epochs": 1}).history["loss"]

@@ -19,11 +19,12 @@ from unf.models import (
     Invariant,
     InvariantDeepSet,
     InvariantUNF,
-    ResidualUNF,
+    NeuronFeatures,
+    NeuronUNF,
     StatNN,
     reader,
 )
-from unf.models._residual import _packing, normalize
+from unf.models._neurons import _send, make_graph, normalize
 from unf.nn import InvariantPool, UNFLinear
 from unf.testing import assert_equivariant, assert_invariant, random_features, spaces
 
@@ -51,8 +52,11 @@ MODELS = {
     ),
     "statnn": StatNN(SPACE, 2, 1, key=KEY, mlp_width=8, mlp_layers=2),
     "deep set": InvariantDeepSet(SPACE, 2, 1, key=KEY, mlp_width=8, activation=jax.nn.gelu),
-    "residual": in_training(
-        ResidualUNF(SPACE, 2, 3, key=KEY, hidden_channels=4, num_blocks=2, num_frequencies=3)
+    "neurons": in_training(
+        NeuronFeatures(SPACE, 2, key=KEY, hidden_channels=4, num_blocks=2, num_frequencies=3)
+    ),
+    "neurons and back": in_training(
+        NeuronUNF(SPACE, 2, 3, key=KEY, hidden_channels=4, num_blocks=1, num_frequencies=3, rank=2)
     ),
     "reader": in_training(reader(SPACE, 5, key=KEY, size="small", in_channels=2)),
 }  # fmt: skip
@@ -87,33 +91,6 @@ def test_half_precision_is_kept(tmp_path):
     assert {x.dtype for x in jax.tree.leaves(again)} == {jnp.dtype(jnp.bfloat16)}
 
 
-def test_half_precision_between_features_and_output(tmp_path):
-    options = {"key": KEY, "hidden_channels": 4, "num_blocks": 2, "num_frequencies": 3}
-    full = in_training(ResidualUNF(SPACE, 1, 3, **options))
-    half = in_training(ResidualUNF(SPACE, 1, 3, **options, compute_dtype=jnp.bfloat16))
-    x = jax.tree.map(jnp.float32, random_features(SPACE, 1, key=KEY))
-
-    @eqx.filter_jit
-    @eqx.filter_grad(has_aux=True)
-    def run(model):
-        y = model(x)
-        return sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(y)), y
-
-    (slopes, found), (expected, reference) = run(half), run(full)
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(reference), strict=True):
-        assert a.dtype == jnp.float32 and 0 < np.max(np.abs(a - b)) < 0.05 * np.max(np.abs(b))
-    pair = jax.tree.leaves(slopes), jax.tree.leaves(expected)
-    assert all(leaf.dtype == jnp.float32 for leaf in pair[0])
-    difference = optax.tree.norm([a - b for a, b in zip(*pair, strict=True)])
-    assert 0 < difference < 0.05 * optax.tree.norm(pair[1])
-    save_model(tmp_path / "model", half)
-    again = load_model(tmp_path / "model", space=SPACE)
-    assert again.compute_dtype == "bfloat16"
-    assert {x.dtype for x in jax.tree.leaves(again)} == {jnp.dtype(jnp.float32)}
-    with pytest.raises(ValueError, match="compute_dtype is 'int32'; expected a floating-point"):
-        reader(SPACE, 1, key=KEY, size="small", compute_dtype="int32")
-
-
 def test_normalized_channels():
     """The value and two derivatives are those of a layer norm without coefficients."""
     norm = eqx.nn.LayerNorm(5, eps=1e-5, use_weight=False, use_bias=False)
@@ -128,34 +105,50 @@ def test_normalized_channels():
     pair = derivatives(normalize), derivatives(jax.vmap(norm))
     for found, expected in zip(*pair, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10)
-    half = normalize(x.astype(jnp.bfloat16))
-    assert half.dtype == jnp.bfloat16
-    np.testing.assert_allclose(half.astype(float), normalize(x), atol=0.03)
 
 
-def test_the_coefficients_of_a_residual_model_are_used_as_they_are():
+BY_DAY = ("mlp", "rnn", "attention, nested", "stacked for a scan", "cnn 2d")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in BY_DAY else [pytest.mark.nightly])
+        for name in ARCHITECTURES
+    ],
+)
+def test_features_of_neurons_are_equivariant(name):
+    space = ARCHITECTURES[name]
+    options = {"key": KEY, "hidden_channels": 3, "num_blocks": 2, "num_frequencies": 2}
+    model = in_training(NeuronUNF(space, 2, 1, rank=2, **options))
+    features = model.features
+    f = eqx.filter_jit(lambda x: (features(x), model(x)))
+    shared = {"key": KEY, "channels": 2, "tolerance": 1e-5}
+    assert_equivariant(lambda x: f(x)[0], space, out_space=features.out_space, **shared)
+    assert_equivariant(lambda x: f(x)[1], space, **shared)
+
+
+def test_messages_are_sums_over_weights():
+    """Between neurons of heads, [h, k], and others, [d], through an array with axes h, k, d."""
+    edges = make_graph(ARCHITECTURES["attention, nested"]).edges
+    by_axes = {(edge.source.axes, edge.target.axes): edge for edge in edges}
+    rng = np.random.default_rng(0)
+    shapes = ((2, 4, 3, 1), (2, 4, 5), (3, 5))
+    weights, heads, others = (jnp.asarray(rng.normal(size=shape)) for shape in shapes)
+    w = weights[..., 0]
+    np.testing.assert_allclose(
+        _send(by_axes[(0, 1), (2,)], weights, heads), np.einsum("hkd,hkc->dc", w, heads) / 8**0.5
+    )
+    np.testing.assert_allclose(
+        _send(by_axes[(2,), (0, 1)], weights, others), np.einsum("hkd,dc->hkc", w, others) / 3**0.5
+    )
+
+
+def test_the_coefficients_of_neurons_are_used_as_they_are():
     options = {"key": KEY, "hidden_channels": 4, "num_blocks": 1, "num_frequencies": 3}
-    model = in_training(ResidualUNF(SPACE, 1, 3, **options, dtype=jnp.float64))
+    model = in_training(NeuronUNF(SPACE, 1, 3, **options, dtype=jnp.float64))
     x = jax.tree.map(jnp.float32, random_features(SPACE, 1, key=KEY))
     assert {leaf.dtype for leaf in jax.tree.leaves(model(x))} == {jnp.dtype(jnp.float64)}
-
-
-@pytest.mark.parametrize("name", ["mlp", "attention, nested", "stacked for a scan"])
-def test_small_leaves_are_joined_and_come_back(name):
-    space = ARCHITECTURES[name]
-    x = random_features(space, 2, key=KEY)
-    for sharded in (False, True):
-        packing = _packing(space, sharded)
-        packed = packing.pack(x)
-        assert len(packed) <= len(space.leaves) and not (sharded and packing.joined)
-        for a, b in zip(jax.tree.leaves(packing.unpack(packed)), jax.tree.leaves(x), strict=True):
-            np.testing.assert_array_equal(a, b)
-
-
-def test_all_but_the_largest_leaf_of_an_implicit_network_are_joined():
-    space = spaces.mlp(2, 32, 32, 1)
-    packed = _packing(space, False).pack(random_features(space, 1, key=KEY))
-    assert [leaf.shape for leaf in packed] == [(32, 32, 1), (161, 1)]
 
 
 def test_paper_defaults():

@@ -12,9 +12,9 @@ from ._invariant import (
     TiedStatNN,
 )
 from ._io import load_model, save_model
+from ._neurons import NeuronFeatures, NeuronUNF
 from ._probe import Probe
 from ._reader import Editor, average, editor, reader
-from ._residual import ResidualUNF
 from ._unf import UNF, Tied
 
 __all__ = [
@@ -26,8 +26,9 @@ __all__ = [
     "InvariantDeepSet",
     "InvariantTied",
     "InvariantUNF",
+    "NeuronFeatures",
+    "NeuronUNF",
     "Probe",
-    "ResidualUNF",
     "StatNN",
     "Tied",
     "TiedDeepSet",

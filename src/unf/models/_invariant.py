@@ -108,7 +108,10 @@ class Invariant(eqx.Module):
         """
         has_space = hasattr(self.backbone, "on")
         backbone = self.backbone.on(space) if has_space else self.backbone
-        pooled = space if self.pool.space == self.space else backbone.inner_space
+        pooled = space
+        if self.pool.space != self.space:
+            is_inner = self.pool.space == self.backbone.inner_space
+            pooled = backbone.inner_space if is_inner else backbone.out_space
         return replace_fields(
             self,
             backbone=backbone,

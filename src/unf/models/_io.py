@@ -30,8 +30,8 @@ from ._invariant import (
     TiedDeepSet,
     TiedStatNN,
 )
+from ._neurons import NeuronFeatures, NeuronUNF
 from ._reader import Editor, editor, reader
-from ._residual import ResidualUNF
 from ._unf import UNF, Tied
 
 _CONSTANTS = ("shift", "scale", "out_shift", "out_scale")
@@ -46,7 +46,8 @@ _MAKERS: dict[str, Callable[..., Any]] = {
         InvariantTied,
         TiedDeepSet,
         TiedStatNN,
-        ResidualUNF,
+        NeuronFeatures,
+        NeuronUNF,
         reader,
         editor,
     )
@@ -97,7 +98,7 @@ def save_model(path: str | os.PathLike, model: eqx.Module) -> None:
 
 def load_model(
     path: str | os.PathLike, *, space: WeightSpace | None = None
-) -> UNF | ResidualUNF | Editor | Tied | Invariant | Fitted:
+) -> UNF | NeuronFeatures | NeuronUNF | Editor | Tied | Invariant | Fitted:
     """Read a model that `save_model` wrote.
 
     Args:

@@ -15,15 +15,15 @@ from ..nn import AttentionPool
 from ..nn._spaces import replace_fields
 from ..spec import WeightSpace
 from ._invariant import Invariant
+from ._neurons import NeuronFeatures, NeuronUNF
 from ._probe import Probe, make_head
-from ._residual import ResidualUNF, name_of_dtype
 from ._unf import record_call, record_spaces
 
 Size = Literal["small", "base", "large"]
 SIZES: dict[str, dict[str, Any]] = {
-    "small": {"hidden_channels": 32, "num_blocks": 4, "num_frequencies": 8},
-    "base": {"hidden_channels": 96, "num_blocks": 5, "num_frequencies": 16},
-    "large": {"hidden_channels": 192, "num_blocks": 6, "num_frequencies": 32},
+    "small": {"hidden_channels": 64, "num_blocks": 4},
+    "base": {"hidden_channels": 128, "num_blocks": 6},
+    "large": {"hidden_channels": 256, "num_blocks": 8},
 }
 """Presets of `reader`."""
 _MLP_WIDTH, _MLP_LAYERS, _HEADS, _DROPOUT = 512, 3, 4, 0.1
@@ -44,9 +44,8 @@ def reader(
     in_channels: int = 1,
     dropout: float = _DROPOUT,
     max_fixed: int | None = MAX_FIXED,
-    compute_dtype: Any = None,
 ) -> Invariant:
-    """A deep invariant model: a `ResidualUNF`, attention pooling, and an MLP.
+    """A deep invariant model: `NeuronFeatures`, attention pooling, and an MLP.
 
     It expects inputs of a known scale: `unf.fit` standardizes weights. With `fn` it also sees what
     the network answers to inputs that are learned, as a `Probe` does.
@@ -61,7 +60,7 @@ def reader(
         space: the weight space of the input.
         out_size: length of the output vector.
         key: draws the coefficients.
-        size: "small" (32 channels, 4 blocks), "base" (96, 5), or "large" (192, 6).
+        size: "small" (64 channels, 4 blocks), "base" (128, 6), or "large" (256, 8).
         fn: the network, a function of its weights and of inputs of shape
             (num_probes, *input_shape); such a model cannot be saved with `save_model`.
         input_shape: the shape of one input.
@@ -70,17 +69,14 @@ def reader(
         in_channels: channels of the input.
         dropout: rate of dropout in each block, if the model is called with a key.
         max_fixed: longer fixed axes are permuted and told apart by their positions, see `UNF`.
-        compute_dtype: dtype within the `ResidualUNF`, such as "bfloat16".
     """
-    compute_dtype = name_of_dtype(compute_dtype)
     made_by = record_call("reader", locals())
     keys, options = jax.random.split(key, 4), _options(size)
     channels = options["hidden_channels"]
-    backbone = ResidualUNF(
-        space, in_channels, channels,
-        key=keys[0], dropout=dropout, max_fixed=max_fixed, compute_dtype=compute_dtype, **options,
-    )  # fmt: skip
-    pool = AttentionPool(backbone.inner_space, channels, key=keys[1], num_heads=_HEADS)
+    backbone = NeuronFeatures(
+        space, in_channels, key=keys[0], dropout=dropout, max_fixed=max_fixed, **options
+    )
+    pool = AttentionPool(backbone.out_space, channels, key=keys[1], num_heads=_HEADS)
     features, probe = pool.out_size(channels), None
     if fn is not None:
         probe = Probe(
@@ -101,7 +97,7 @@ def _options(size: str) -> dict[str, Any]:
 class Editor(eqx.Module):
     """Weights to weights: w + g ⊙ Δ(w), with an equivariant model Δ and a gain g for each leaf.
 
-    `editor` makes one with a `ResidualUNF`; any other model with a `space` that maps features to
+    `editor` makes one with a `NeuronUNF`; any other model with a `space` that maps features to
     features, such as a `UNF`, can be used in the same way.
 
     Attributes:
@@ -162,7 +158,6 @@ def editor(
     num_outputs: int = 1,
     dropout: float = 0.0,
     max_fixed: int | None = MAX_FIXED,
-    compute_dtype: Any = None,
 ) -> Editor:
     """An equivariant model that edits weights; it starts near the identity.
 
@@ -184,15 +179,11 @@ def editor(
         num_outputs: how many networks are written.
         dropout: rate of dropout in each block, if the model is called with a key.
         max_fixed: longer fixed axes are permuted and told apart by their positions, see `UNF`.
-        compute_dtype: dtype within the `ResidualUNF`, such as "bfloat16".
     """
-    compute_dtype = name_of_dtype(compute_dtype)
     made_by = record_call("editor", locals())
-    backbone = ResidualUNF(
-        space, 1, num_outputs,
-        key=key, dropout=dropout, max_fixed=max_fixed, compute_dtype=compute_dtype,
-        **_options(size),
-    )  # fmt: skip
+    backbone = NeuronUNF(
+        space, 1, num_outputs, key=key, dropout=dropout, max_fixed=max_fixed, **_options(size)
+    )
     return Editor(backbone, initial_gains(space, num_outputs), made_by)
 
 

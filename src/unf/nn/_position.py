@@ -91,7 +91,7 @@ class PositionalEncoding(eqx.Module):
         """The encoding of each index of an axis; learned ones are stored, the others are not."""
         if self.tables:
             return self.tables[name]
-        return jnp.asarray(_sinusoids(self.space.axis_sizes[name], self.channels), self.dtype)
+        return jnp.asarray(sinusoids(self.space.axis_sizes[name], self.channels), self.dtype)
 
     def __call__(self, x: PyTree) -> PyTree:
         """Apply to features with a trailing channel axis."""
@@ -125,7 +125,7 @@ class PositionalEncoding(eqx.Module):
         return code
 
 
-def _sinusoids(size: int, channels: int) -> np.ndarray:
+def sinusoids(size: int, channels: int) -> np.ndarray:
     """Sines and cosines of each index; the longest wavelength is twice the axis's length."""
     frequencies = 1 / np.geomspace(1, max(size, 2) / np.pi, -(-channels // 2))
     angles = np.arange(size)[:, None] * frequencies

@@ -98,25 +98,6 @@ def test_signs_mean_nothing_where_the_recipe_says_so(implicit, tmp_path):
         predict.train(implicit, "statnn", tmp_path / "2", training=training, **options)
 
 
-def test_readers_compute_in_the_dtype_that_is_asked_for(implicit, tmp_path, monkeypatch):
-    asked = []
-
-    def make(problem, key):
-        asked.append(problem.dtype)
-        return predict.METHODS["statnn"].make(problem, key)
-
-    quick = dataclasses.replace(predict.METHODS["reader"], make=make)
-    monkeypatch.setitem(predict.METHODS, "reader", quick)
-    options = {"seeds": 1, "show_progress": False}
-    for i, (given, used) in enumerate([("auto", "float32"), ("bfloat16", "bfloat16")]):
-        training = Training(epochs=1, batch_size=16, dtype=given)
-        report = predict.train(implicit, "reader", tmp_path / str(i), training=training, **options)
-        assert report.training["dtype"] == used and asked[-1] == used, "these tests have no GPU"
-    training = Training(epochs=1, dtype="bfloat16")
-    with pytest.raises(PredictError, match="'statnn' computes in float32; dtype='bfloat16' is for"):
-        predict.train(implicit, "statnn", tmp_path / "2", training=training, **options)
-
-
 def test_predictors_that_run_networks_are_applied_again(implicit, tmp_path):
     training = Training(epochs=2, batch_size=16, augment=True)
     options = {"training": training, "seeds": 2, "show_progress": False}

@@ -53,16 +53,12 @@ class Training:
     """Permutations of neurons whose signs mean nothing; by default as the zoo's recipe says."""
     augment: bool = False
     """Change weights at random in every batch, as the task of the zoo knows how."""
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """What readers compute in; auto is bfloat16 on accelerators, else float32."""
 
     def __post_init__(self):
         if self.epochs < 1 or self.batch_size < 1:
             raise ValueError(
                 f"epochs is {self.epochs} and batch_size {self.batch_size}; expected at least 1"
             )
-        if self.dtype not in ("auto", "float32", "bfloat16"):
-            raise ValueError(f"dtype is {self.dtype!r}; expected 'auto', 'float32' or 'bfloat16'")
         if self.schedule not in ("constant", "cosine"):
             raise ValueError(f"schedule is {self.schedule!r}; expected 'constant' or 'cosine'")
         if not self.learning_rate > 0 or min(self.weight_decay, self.clip) < 0:
@@ -79,13 +75,11 @@ class Problem(NamedTuple):
         space: the weight space of the networks.
         out_size: the length of the output: the number of classes, or 1.
         network: how to probe networks; None if they cannot be run.
-        dtype: what readers compute in.
     """
 
     space: WeightSpace
     out_size: int
     network: Runnable | None = None
-    dtype: str = "float32"
 
 
 @dataclass(frozen=True)
@@ -99,7 +93,6 @@ class Method:
             and a key, or None.
         defaults: where its training on a zoo of one architecture differs from the paper's.
         probes: whether it runs the networks.
-        half: whether it can compute in bfloat16.
     """
 
     title: str
@@ -107,7 +100,6 @@ class Method:
     make_tied: Callable[[Sequence[WeightSpace], int, PRNGKeyArray], Invariant] | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
     probes: bool = False
-    half: bool = False
 
 
 _MORE: dict[str, Any] = {"statistics": ("mean", "std"), "raw_statistics": True}
@@ -134,7 +126,7 @@ def _probe(problem: Problem, key: PRNGKeyArray) -> Probe:
 
 
 def _reader(problem: Problem, key: PRNGKeyArray) -> Invariant:
-    return reader(problem.space, problem.out_size, key=key, compute_dtype=_half(problem))
+    return reader(problem.space, problem.out_size, key=key)
 
 
 def _reader_with_probes(problem: Problem, key: PRNGKeyArray) -> Invariant:
@@ -142,12 +134,8 @@ def _reader_with_probes(problem: Problem, key: PRNGKeyArray) -> Invariant:
     fn, shape, scale, count = problem.network
     return reader(
         problem.space, problem.out_size, key=key, fn=fn, input_shape=shape,
-        num_probes=count, probe_scale=scale, compute_dtype=_half(problem),
+        num_probes=count, probe_scale=scale,
     )  # fmt: skip
-
-
-def _half(problem: Problem) -> str | None:
-    return None if problem.dtype == "float32" else problem.dtype
 
 
 METHODS: dict[str, Method] = {
@@ -167,11 +155,9 @@ METHODS: dict[str, Method] = {
     ),
     "unf-plus": Method("UNF, beyond the paper", _unf_plus, defaults=_LONGER),
     "tied": Method("Tied UNF", None, _tied, _LONGER),
-    "reader": Method("Reader", _reader, defaults=_DEEP, half=True),
+    "reader": Method("Reader", _reader, defaults=_DEEP),
     "probe": Method("Probe", _probe, defaults=_DEEP | {"standardize": False}, probes=True),
-    "reader-probe": Method(
-        "Reader with probes", _reader_with_probes, defaults=_DEEP, probes=True, half=True
-    ),
+    "reader-probe": Method("Reader with probes", _reader_with_probes, defaults=_DEEP, probes=True),
 }
 """Predictors by name. Like the paper, `unf` permutes every axis. So does `unf-plus`, which also
 multiplies weight matrices, pools more than means, reads the statistics of the weights themselves,

@@ -316,9 +316,7 @@ def train(
     if seeds < 1 or seed < 0:
         raise PredictError(f"seeds is {seeds} and seed {seed}; expected at least 1 and 0")
     score = _check_score(zoo, score)
-    training = dataclasses.replace(
-        training, signs=_signs(zoo, training), dtype=_dtype(method, training)
-    )
+    training = dataclasses.replace(training, signs=_signs(zoo, training))
     started, folder = time.perf_counter(), Path(out)
     split = zoo.split(sizes, diverged=include_diverged)
     all_seeds = list(range(seed, seed + seeds))
@@ -419,8 +417,7 @@ def _fit(
         counts = [len(targets) for targets in learn[1]]
     else:
         learn, choose = (load_examples(zoo, rows, score) for rows in split[:2])
-        # One problem, so that models share what they run.
-        problem = _problem(zoo, method, _num_classes(zoo, score), training.dtype)
+        problem = _problem(zoo, method, _num_classes(zoo, score))  # one: models share what they run
         models = [make(problem, key) for key in keys]
         options |= {"standardize": training.standardize}
         counts = [len(learn[1])]
@@ -447,7 +444,7 @@ def _fit(
             raise PredictError(str(error)) from error
 
 
-def _problem(zoo: Zoo, method: str, classes: int | None, dtype: str) -> Problem:
+def _problem(zoo: Zoo, method: str, classes: int | None) -> Problem:
     """What a predictor of one architecture is made for.
 
     Raises:
@@ -462,17 +459,7 @@ def _problem(zoo: Zoo, method: str, classes: int | None, dtype: str) -> Problem:
                 f"{method!r} runs the networks, and those of this zoo ({zoo.kind}) cannot be run; "
                 "expected a zoo of tiny-rnn, varied-rnn, small-cnn or inr, or another method"
             )
-    return Problem(zoo.space, classes or 1, network, dtype)
-
-
-def _dtype(method: str, training: Training) -> Literal["float32", "bfloat16"]:
-    """What the method computes in, on this machine."""
-    if training.dtype == "bfloat16" and not METHODS[method].half:
-        able = [name for name, each in METHODS.items() if each.half]
-        raise PredictError(f"{method!r} computes in float32; dtype='bfloat16' is for {able}")
-    if training.dtype == "auto" and METHODS[method].half:
-        return "float32" if jax.default_backend() == "cpu" else "bfloat16"
-    return "bfloat16" if training.dtype == "bfloat16" else "float32"
+    return Problem(zoo.space, classes or 1, network)
 
 
 def _signs(zoo: Zoo | MixedZoo, training: Training) -> tuple[str, ...]:
@@ -530,7 +517,7 @@ def _job(about: Mapping[str, Any], split: Sequence[int]) -> dict[str, Any]:
     """What distinguishes this training from all others, as JSON holds it."""
     job = {"what": CHECKPOINT, **{name: about[name] for name in _JOB}, "split": list(split)}
     # Early versions did not write these.
-    later = {"standardize": False, "augment": False, "signs": [], "dtype": "float32"}
+    later = {"standardize": False, "augment": False, "signs": []}
     return json.loads(json.dumps(job | {"training": later | about["training"]}))
 
 
@@ -760,8 +747,7 @@ def _load_probed(file: Path, zoo: Zoo | MixedZoo) -> Fitted:
         )
     make, names = METHODS[report.method].make, report.classes
     assert make is not None
-    dtype = report.training.get("dtype", "float32")
-    problem = _problem(zoo, report.method, None if names is None else len(names), dtype)
+    problem = _problem(zoo, report.method, None if names is None else len(names))
     model = eqx.filter_eval_shape(make, problem, jax.random.key(0))
     number = jax.ShapeDtypeStruct((1,), jnp.float32)
     signs = tuple(report.training.get("signs") or ())
