@@ -46,9 +46,9 @@ def test_all_methods_take_as_many_steps(compared):
         assert training["standardize"] == (report.method != "probe")
 
 
-def test_images_are_moved_for_readers_only():
+def test_images_are_moved_for_readers_and_probes_only():
     moved = {name for name in METHODS if ROWS["images"].training(name, 100).augment}
-    assert moved == {"reader", "reader-probe"}
+    assert moved == {"reader", "probe", "reader-probe"}
     assert not any(ROWS["cnns"].training(name, 100).augment for name in METHODS)
 
 

@@ -22,7 +22,7 @@ from ..spec._grammar import ancestors, base_name, fixed_indices
 from ..spec._space import check_differs_in_sizes, check_is_space
 from ._unf import check_depth, record_call, record_spaces
 
-SCALE = 0.25
+SCALE = 0.1
 """Deviation of the frequencies, in cycles per deviation of a weight."""
 _EPSILON = 1e-5
 """Added to variances."""
