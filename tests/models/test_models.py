@@ -24,7 +24,7 @@ from unf.models import (
     StatNN,
     reader,
 )
-from unf.models._neurons import _send, make_graph, normalize
+from unf.models._neurons import _send, make_graph
 from unf.nn import InvariantPool, UNFLinear
 from unf.testing import assert_equivariant, assert_invariant, random_features, spaces
 
@@ -89,22 +89,6 @@ def test_half_precision_is_kept(tmp_path):
     save_model(tmp_path / "half", UNF(SPACE, 1, 1, key=KEY, num_layers=1, dtype=jnp.bfloat16))
     again = load_model(tmp_path / "half")
     assert {x.dtype for x in jax.tree.leaves(again)} == {jnp.dtype(jnp.bfloat16)}
-
-
-def test_normalized_channels():
-    """The value and two derivatives are those of a layer norm without coefficients."""
-    norm = eqx.nn.LayerNorm(5, eps=1e-5, use_weight=False, use_bias=False)
-    x, v, w = jax.random.normal(KEY, (3, 4, 5), jnp.float64)
-
-    def derivatives(f):
-        def slope(x):
-            return jax.grad(lambda x: jnp.sum(jnp.sin(f(x)) * v))(x)
-
-        return f(x), slope(x), jax.jvp(slope, (x,), (w,))[1]
-
-    pair = derivatives(normalize), derivatives(jax.vmap(norm))
-    for found, expected in zip(*pair, strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10)
 
 
 BY_DAY = ("mlp", "rnn", "attention, nested", "stacked for a scan", "cnn 2d")

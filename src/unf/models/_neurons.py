@@ -24,8 +24,6 @@ from ._unf import check_depth, record_call, record_spaces
 
 SCALE = 0.1
 """Deviation of the frequencies, in cycles per deviation of a weight."""
-_EPSILON = 1e-5
-"""Added to variances."""
 _POSITIONS = 32
 """Channels of the encoding of an index, of long fixed axes."""
 
@@ -110,7 +108,7 @@ def make_graph(space: WeightSpace, encoded: tuple[str, ...] = ()) -> Graph:
     readings, edges = [], []
     for number, block in enumerate(space.blocks):
         for label in block.labels:
-            _add(label.name, block, space, encoded, numbers, neurons)
+            _add(label.name, block, encoded, numbers, neurons)
         ends = [
             Reading(number, numbers[block.labels[i].name], _lineage(block, i), False)
             for i in range(len(block.labels))
@@ -129,7 +127,6 @@ def make_graph(space: WeightSpace, encoded: tuple[str, ...] = ()) -> Graph:
 def _add(
     name: str,
     block: Block,
-    space: WeightSpace,
     encoded: Sequence[str],
     numbers: dict[str, int],
     neurons: list[Neurons],
@@ -140,7 +137,7 @@ def _add(
         parent = 0
         if label.parent is not None:
             above = block.labels[label.parent].name
-            parent = _add(above, block, space, encoded, numbers, neurons)
+            parent = _add(above, block, encoded, numbers, neurons)
         shape = (*neurons[parent].shape, label.size)
         numbers[name] = len(neurons)
         neurons.append(Neurons(name, shape, parent, base_name(name) in encoded))
@@ -154,34 +151,15 @@ def _lineage(block: Block, position: int | None) -> tuple[int, ...]:
     return (*_lineage(block, block.labels[position].parent), position)
 
 
-@jax.custom_jvp
-def normalize(x: Array) -> Array:
-    """Channels with mean 0 and variance 1 at every entry: a layer norm without coefficients.
-
-    The layer that follows has coefficients of its own. Tangents are computed from the result, so
-    that gradients read one array instead of all steps on the way.
-    """
-    return _normalize(x)[0]
-
-
-@normalize.defjvp
-def _normalize_tangent(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    """With n = (x − mean)/σ: dn = (dx − mean(dx) − n mean(n dx))/σ."""
-    n, inverse = _normalize(primals[0])
-    t = tangents[0] - jnp.mean(tangents[0], axis=-1, keepdims=True)
-    return n, (t - n * jnp.mean(n * t, axis=-1, keepdims=True)) * inverse
-
-
-def _normalize(x: Array) -> tuple[Array, Array]:
-    """The result and 1/σ."""
+def _normalize(x: Array) -> Array:
+    """Channels with mean 0 and variance 1 at every entry: a layer norm without coefficients."""
     centered = x - jnp.mean(x, axis=-1, keepdims=True)
-    inverse = jax.lax.rsqrt(jnp.mean(jnp.square(centered), axis=-1, keepdims=True) + _EPSILON)
-    return centered * inverse, inverse
+    return centered * jax.lax.rsqrt(jnp.mean(jnp.square(centered), axis=-1, keepdims=True) + 1e-5)
 
 
 def _draw(key: PRNGKeyArray, rows: int, columns: int, dtype: Any) -> Array:
     """A matrix from N(0, 1/rows)."""
-    return jax.random.normal(key, (rows, columns), dtype) / sqrt(max(rows, 1))
+    return jax.random.normal(key, (rows, columns), dtype) / sqrt(rows)
 
 
 class NeuronBlock(eqx.Module):
@@ -231,7 +209,7 @@ class NeuronBlock(eqx.Module):
             graph: which belong to which.
             kept: what channels are multiplied by, if they are dropped.
         """
-        x = [normalize(each) for each in features]
+        x = [_normalize(each) for each in features]
         received: dict[int, Array] = {}
         for edge, matrix in zip(graph.edges, self.messages, strict=True):
             sent, to = _send(edge, blocks[edge.block], x[edge.source.neurons] @ matrix), edge.target
@@ -427,7 +405,7 @@ class NeuronFeatures(eqx.Module):
                 kept = jax.random.bernoulli(each, 1 - self.dropout, shape) / (1 - self.dropout)
                 kept = kept.astype(features[0].dtype)
             features = block(features, own, blocks, graph, kept)
-        return [normalize(each) for each in features]
+        return [_normalize(each) for each in features]
 
     def _by_permutation(self, features: Sequence[Array]) -> dict[str, Array]:
         """One array for each permutation, from those of its occurrences in fixed axes."""
