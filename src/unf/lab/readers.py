@@ -78,7 +78,7 @@ INR = {
 INR_SMALL = {
     "digits-1": Row(
         "digits, one network an image", ImplicitZoo(dataset="digits", hidden=8, steps=200),
-        models=500, steps=200, methods=("statnn", "deepset", "unf", "probe"),
+        models=500, steps=200, methods=("statnn", "deepset", "unf", "reader", "probe"),
     )
 }  # fmt: skip
 ZOOS = {

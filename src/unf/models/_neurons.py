@@ -289,7 +289,7 @@ class NeuronFeatures(eqx.Module):
     >>> model = NeuronFeatures(space, 1, key=jax.random.key(0), hidden_channels=8)
     >>> x = unf.testing.random_features(space, 1, key=jax.random.key(1))
     >>> jax.tree.map(jax.numpy.shape, model(x))
-    {'': (8,), 'hidden': (4, 8)}
+    {'': (8,), 'h1': (4, 8)}
     """
 
     frequencies: tuple[Float[Array, "width num_frequencies"], ...]
