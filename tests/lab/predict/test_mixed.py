@@ -69,7 +69,7 @@ def test_reports_survive_json_and_runs_are_resumed(zoo, trained):
     for name in ("predicted", "tau", "tested"):
         np.testing.assert_array_equal(again.held_out[name], report.held_out[name])
     other = MixedZoo.join(zoo.zoos)
-    with pytest.raises(predict.PredictError, match="the job there has zoo.held_out = "):
+    with pytest.raises(predict.PredictError, match=r"the job there has zoo\.held_out = "):
         predict.train(other, "statnn", out, resume=True, **OPTIONS)
 
 

@@ -153,7 +153,7 @@ def test_stopped_and_resumed_is_the_same(zoo, trained, tmp_path, monkeypatch):
         patched.setattr(Checkpoints, "save", stopping)
         train(zoo, folder)
     with pytest.raises(
-        predict.PredictError, match=r"has training.epochs = 2, not 9; pass the same"
+        predict.PredictError, match=r"has training\.epochs = 2, not 9; pass the same"
     ):
         train(zoo, folder, resume=True, training=dataclasses.replace(TRAINING, epochs=9))
     again = train(zoo, folder, resume=True)
