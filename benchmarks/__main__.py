@@ -62,8 +62,8 @@ def main() -> None:
     parser.add_argument(
         "--only",
         default="",
-        help="literal, profile, siren, lopt, estimates, ablation, align, tied, update: only cases  "
-        "that have this in their name",
+        help="literal, profile, readers, siren, lopt, estimates, ablation, align, tied, update: "
+        "only cases that have this in their name",
     )
     parser.add_argument("--gradient", action="store_true", help="real: gradients too")
     options = parser.parse_args()
@@ -145,11 +145,10 @@ def _run(suite: str, options: argparse.Namespace) -> tuple[list, str]:
                 rows.append(real.run(name, kind))
         return rows, real.report(rows)
     if suite == "readers":
-        for name, channels, kind in product(
-            readers.NETWORKS, readers.CHANNELS, ("forward", "gradient")
-        ):
-            print(f"measuring {name}, {channels} channels, {kind} ...", flush=True)
-            rows.append(readers.run(name, channels, kind))
+        models = [name for name in readers.MODELS if options.only in name]
+        for name, model, kind in product(readers.NETWORKS, models, ("forward", "gradient")):
+            print(f"measuring {name}, {model}, {kind} ...", flush=True)
+            rows.append(readers.run(name, model, kind))
         return rows, readers.report(rows)
     if suite == "siren":
         rows = siren.run(tuple(name for name in siren.CASES if options.only in name))

@@ -1,23 +1,32 @@
-"""`InvariantUNF` on networks of real size, with their vocabulary and classes fixed."""
+"""Invariant models on networks of real size, with their vocabulary and classes fixed."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from unf.models import InvariantUNF
+from unf.models import InvariantUNF, reader
+from unf.spec import WeightSpace
 from unf.testing import spaces
 
 NETWORKS = {"ResNet-50": spaces.resnet50, "GPT-2 small": spaces.gpt2}
-CHANNELS = (4, 16)
+MODELS: dict[str, Callable[[WeightSpace, Any], Any]] = {
+    "InvariantUNF, 4 channels": lambda space, key: InvariantUNF(
+        space, 1, 1, hidden_channels=4, key=key
+    ),
+    "InvariantUNF, 16 channels": lambda space, key: InvariantUNF(space, 1, 1, key=key),
+    "reader, small": lambda space, key: reader(space, 1, size="small", key=key),
+    "reader, base": lambda space, key: reader(space, 1, key=key),
+}
 
 
-def run(name: str, channels: int, kind: str) -> dict[str, Any]:
-    """Make a reader, compile its `kind`, "forward" or "gradient", and run it."""
+def run(name: str, of_model: str, kind: str) -> dict[str, Any]:
+    """Make a model, compile its `kind`, "forward" or "gradient", and run it."""
     space, key = NETWORKS[name](), jax.random.key(0)
-    model = InvariantUNF(space, 1, 1, hidden_channels=channels, key=key)
+    model = MODELS[of_model](space, key)
     params, static = eqx.partition(model, eqx.is_array)
     x = jax.tree.map(lambda s: jnp.ones(s.shape, s.dtype), space.to_shapes(1))
 
@@ -34,7 +43,7 @@ def run(name: str, channels: int, kind: str) -> dict[str, Any]:
         times.append(time.perf_counter() - started)
     return {
         "network": name,
-        "channels": channels,
+        "model": of_model,
         "kind": kind,
         "weights": space.num_weights,
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
@@ -47,12 +56,12 @@ def run(name: str, channels: int, kind: str) -> dict[str, Any]:
 def report(rows: list[dict[str, Any]]) -> str:
     """A table."""
     lines = [
-        "| network | channels | parameters | pass | compile | run | temporary memory |",
+        "| network | model | parameters | pass | compile | run | temporary memory |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         lines.append(
-            f"| {row['network']} | {row['channels']} | {row['parameters']:,} | {row['kind']} | "
+            f"| {row['network']} | {row['model']} | {row['parameters']:,} | {row['kind']} | "
             f"{row['compile_s']:.0f} s | {row['run_s'] * 1e3:.1f} ms | "
             f"{row['temporary_bytes'] / 2**30:.1f} GiB |"
         )
