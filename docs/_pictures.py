@@ -174,15 +174,12 @@ def generalized() -> generalize.Result:
 def barriers() -> Any:
     """Barriers of training loss between pairs of networks, by how they were aligned."""
     found = json.loads((RESULTS / "h200-barriers.json").read_text())["heights"]
-    ways = {"as they are": "as they are"}
-    ways |= {way: f"aligned by {way}" for way in ("weights", "activations")}
-    colors = (plots.PALETTE[3], plots.PALETTE[0], plots.PALETTE[2])
 
     def draw(axis: Any) -> None:
-        for i, (way, label) in enumerate(ways.items()):
+        for i, (way, color) in enumerate(plots.ALIGNED.items()):
             means, errors = zip(*(parts["train"][way] for parts in found.values()), strict=True)
-            places = np.arange(len(found)) + 0.26 * (i - 1)
-            axis.bar(places, means, 0.24, yerr=errors, color=colors[i], label=label)
+            places, label = np.arange(len(found)) + 0.26 * (i - 1), plots.name_of_alignment(way)
+            axis.bar(places, means, 0.24, yerr=errors, color=color, label=label)
         names = [CASES[name] for name in found]
         axis.set_xticks(range(len(names)), names)
         axis.grid(axis="x", visible=False)

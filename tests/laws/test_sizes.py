@@ -102,6 +102,13 @@ def test_invariant_models(name, tmp_path):
     assert unf.load_model(tmp_path / "m.safetensors", space=LONG).space == LONG
 
 
+def test_readers_tell_the_indices_of_long_fixed_axes_apart():
+    x, turn = features(LONG, 1), jnp.arange(20)[::-1]
+    model = jax.tree.map(lambda p: p + 0.03 if eqx.is_inexact_array(p) else p, INVARIANT["reader"])
+    read = eqx.filter_jit(model)
+    assert np.max(np.abs(read(x) - read(x | {"w": x["w"][turn]}))) > 1e-3
+
+
 def test_long_fixed_axes_may_change_because_models_permute_them():
     model = InvariantUNF(LONG, 1, 2, key=KEY, hidden_channels=3, mlp_width=8)
     longer = LONG.resize({"x": 30})

@@ -319,5 +319,9 @@ def test_mistakes_with_probes(tmp_path):
         Probe(lambda params, x: x.sum(), SPACE, (2,), 1, key=KEY, num_probes=3)
     with pytest.raises(SpecError, match=r"reads weights only(.|\n)*got: 2"):
         model(unf.testing.random_features(SPACE, 2, key=KEY))
+    with pytest.raises(ValueError, match="num_probes is 3 and rank 0; expected at least 1"):
+        Probe(answer, SPACE, (2,), 1, key=KEY, num_probes=3, rank=0)
+    with pytest.raises(ValueError, match="rank is 0; expected at least 1"):
+        unf.models.NeuronUNF(SPACE, 1, 1, key=KEY, rank=0)
     with pytest.raises(ValueError, match="cannot save this Probe"):
         unf.save_model(tmp_path / "probe", model)

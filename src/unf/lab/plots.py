@@ -59,6 +59,8 @@ COLORS = {
     "reader": PALETTE[4], "probe": PALETTE[5], "reader-probe": PALETTE[7],
 }  # fmt: skip
 """The color of each predictor and each optimizer, by name."""
+ALIGNED = {"as they are": PALETTE[3], "weights": PALETTE[0], "activations": PALETTE[2]}
+"""The color of each way of alignment, by name."""
 _TASKS = {
     "mlp": "MLP", "cnn": "CNN", "rnn": "RNN", "transformer": "Transformer", "deep-mlp": "deep MLP",
     "resnet": "ResNet", "lstm": "LSTM", "gru": "GRU", "vit": "ViT", "gpt": "GPT",
@@ -426,21 +428,20 @@ def barrier_curves(found: Barrier) -> Figure:
     return figure([Panel(heights, draw)])
 
 
+def name_of_alignment(way: str) -> str:
+    """A way of alignment as readers know it."""
+    return way if way == "as they are" else f"aligned by {way}"
+
+
 def barriers(found: Mapping[str, Mapping[str, Mapping[str, np.ndarray]]]) -> Figure:
     """For each kind of network, the training loss between pairs, by how they were aligned."""
-    colors: dict[str, str] = {
-        "as they are": PALETTE[3],
-        "weights": PALETTE[0],
-        "activations": PALETTE[2],
-    }
 
     def draw(axis: Axes, losses: Mapping[str, np.ndarray]) -> None:
         for name, rows in losses.items():
             t = np.linspace(0, 1, rows.shape[1])
-            label = name if name == "as they are" else f"aligned by {name}"
-            axis.plot(t, rows.mean(0), color=colors[name], label=label)
+            axis.plot(t, rows.mean(0), color=ALIGNED[name], label=name_of_alignment(name))
             low, high = rows.min(0), rows.max(0)
-            axis.fill_between(t, low, high, color=colors[name], alpha=0.2, lw=0)
+            axis.fill_between(t, low, high, color=ALIGNED[name], alpha=0.2, lw=0)
         axis.set(xlabel="from one network to the other", ylabel="training loss")
 
     note = "A line is the mean over pairs, a band their range."

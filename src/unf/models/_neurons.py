@@ -19,6 +19,7 @@ from ..nn._spaces import replace_fields
 from ..spec import WeightSpace
 from ..spec._blocks import Block
 from ..spec._grammar import ancestors, base_name, fixed_indices
+from ..spec._group import lineage_axes
 from ..spec._space import check_differs_in_sizes, check_is_space
 from ._unf import check_depth, record_call, record_spaces
 
@@ -66,9 +67,13 @@ class Reading:
 class Edge:
     """A block whose weights carry messages from some neurons to others."""
 
-    block: int
     source: Reading
     target: Reading
+
+    @property
+    def block(self) -> int:
+        """The number of the block."""
+        return self.source.block
 
 
 @dataclass(frozen=True)
@@ -109,17 +114,14 @@ def make_graph(space: WeightSpace, encoded: tuple[str, ...] = ()) -> Graph:
     for number, block in enumerate(space.blocks):
         for label in block.labels:
             _add(label.name, block, encoded, numbers, neurons)
+        above = {label.parent for label in block.labels}
+        last = [i for i in range(len(block.labels)) if i not in above]
         ends = [
-            Reading(number, numbers[block.labels[i].name], _lineage(block, i), False)
-            for i in range(len(block.labels))
-            if not any(label.parent == i for label in block.labels)
+            Reading(number, numbers[block.labels[i].name], _lineage(block, i), len(last) == 1)
+            for i in last
         ]
-        if len(ends) < 2:
-            last = ends[0] if ends else Reading(number, 0, (), True)
-            readings.append(Reading(number, last.neurons, last.axes, True))
-            continue
-        readings += ends
-        edges += [Edge(number, a, b) for a in ends for b in ends if a is not b]
+        readings += ends or [Reading(number, 0, (), True)]
+        edges += [Edge(a, b) for a in ends for b in ends if a is not b]
     widths = tuple(block.width for block in space.blocks)
     return Graph(tuple(neurons), tuple(readings), tuple(edges), widths)
 
@@ -144,11 +146,9 @@ def _add(
     return numbers[name]
 
 
-def _lineage(block: Block, position: int | None) -> tuple[int, ...]:
+def _lineage(block: Block, position: int) -> tuple[int, ...]:
     """The axes of a folded block that a label varies along, outermost first."""
-    if position is None:
-        return ()
-    return (*_lineage(block, block.labels[position].parent), position)
+    return tuple(block.permuted.index(axis) for axis in lineage_axes(block, position))
 
 
 def _normalize(x: Array) -> Array:
@@ -489,6 +489,8 @@ class NeuronUNF(eqx.Module):
             dtype: dtype of the coefficients.
         """
         self.made_by, self.rank = record_call("NeuronUNF", locals()), rank
+        if rank < 1:
+            raise ValueError(f"rank is {rank}; expected at least 1")
         keys = jax.random.split(key)
         self.features = NeuronFeatures(
             space, in_channels,

@@ -88,6 +88,8 @@ class Probe(eqx.Module):
         Raises:
             SpecError: if the outputs have no axis of `num_probes`.
         """
+        if min(num_probes, rank) < 1:
+            raise ValueError(f"num_probes is {num_probes} and rank {rank}; expected at least 1")
         input_key, head_key = jax.random.split(key)
         sizes = (num_probes, rank, rank, rank, prod(input_shape))
         drawn = [

@@ -180,6 +180,13 @@ def test_things_are_mirrored_and_digits_are_not(monkeypatch):
     assert all(images[()][0])
 
 
+def test_probes_start_inside_the_image():
+    task = ImplicitImage("digits", hidden=3)
+    problem = predict._methods.Problem(task.space, 10, task.network)
+    probe = predict.METHODS["probe"].make(problem, jax.random.key(0))
+    assert np.mean(np.abs(probe.inputs).max(axis=1) < 1) > 0.95
+
+
 def test_mixtures_of_single_symbols_are_symbols():
     from unf.lab.tasks import Addition
 
