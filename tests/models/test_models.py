@@ -126,6 +126,12 @@ def test_messages_are_sums_over_weights():
     np.testing.assert_allclose(
         _send(by_axes[(2,), (0, 1)], weights, others), np.einsum("hkd,dc->hkc", w, others) / 3**0.5
     )
+    edges = make_graph(ARCHITECTURES["grouped convolution"]).edges  # stored as i, g, o
+    edge = next(edge for edge in edges if edge.target.axes == (1, 0))
+    weights, outputs = (jnp.asarray(rng.normal(size=shape)) for shape in ((3, 2, 4, 1), (2, 4, 5)))
+    np.testing.assert_allclose(
+        _send(edge, weights, outputs), np.einsum("igo,goc->gic", weights[..., 0], outputs) / 4**0.5
+    )
 
 
 def test_the_coefficients_of_neurons_are_used_as_they_are():
