@@ -14,7 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 
 import unf
-from unf.lab import demo, generalize, lopt, plots, predict, report, zoos
+from unf.lab import (
+    demo,
+    generalize,
+    lopt,
+    plots,
+    predict,
+    readers,
+    report,
+    zoos,
+)
 from unf.testing import spaces
 
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
@@ -189,6 +198,15 @@ def barriers() -> Any:
                         rows=[[0]], heights=[3.4])  # fmt: skip
 
 
+def inr() -> Any:
+    """Accuracy on images of implicit networks, against the number of parameters."""
+    found: dict[str, Any] = {}
+    for file in sorted(RESULTS.glob("inr*.json")):
+        found |= json.loads(file.read_text())["zoos"]
+    rows = {name: row for name, row in readers.INR.items() if name in found}
+    return plots.scores_by_size({row.title: found[name] for name, row in rows.items()})
+
+
 def main(folder: Path) -> None:
     """Draw everything; training the demo's networks takes a minute."""
     svgs = {
@@ -206,6 +224,7 @@ def main(folder: Path) -> None:
     plots.save(plots.optimizer_curves(generalized().comparisons), folder / "generalize.png")
     plots.save(tiny_rnn_zoo(), folder / "tiny-rnn-zoo.png")
     plots.save(barriers(), folder / "barriers.png")
+    plots.save(inr(), folder / "inr.png")
     with tempfile.TemporaryDirectory() as temporary:
         page = report.write(RESULTS / "table1-unf.json", Path(temporary, "report.html"))
         picture = f"--screenshot={folder / 'report.png'}"

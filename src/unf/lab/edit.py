@@ -112,7 +112,7 @@ class Setting:
     methods: tuple[str, ...] = tuple(METHODS)
 
 
-FULL = Setting(ImplicitZoo(steps=500), None, 10_000)
+FULL = Setting(ImplicitZoo(steps=500), None, 20_000)
 SMALL = Setting(
     ImplicitZoo(dataset="digits", hidden=16, steps=300), 300, 100, methods=("deepset", "unf")
 )

@@ -359,19 +359,30 @@ def score_panel(reports: Sequence[Report], names: Sequence[str] = ()) -> Panel:
     return Panel("Test scores", draw, "A dot for each seed, and a line at their mean.")
 
 
-def scores_by_size(zoos: Mapping[str, Sequence[Report]]) -> Figure:
-    """Test scores against the number of parameters, with a panel for each zoo."""
+def scores_by_size(zoos: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
+    """Test scores against the number of parameters, with a panel for each zoo.
 
-    def draw(axis: Axes, reports: Sequence[Report]) -> None:
-        for report in reports:
-            found, color = _finite(report.main), COLORS.get(report.method, _GRAY)
-            size, name = report.parameters, _text(method_title(report.method))
-            axis.plot([size] * len(found), found, ".", color=color, markersize=7, label=name)
-        axis.set(xlabel="parameters", ylabel=_measure(reports[0]), xscale="log")
+    Args:
+        zoos: for each method of a zoo, its `method`, `measure`, `parameters`, and the `scores` of
+            all seeds.
+    """
+    from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
+
+    def draw(axis: Axes, methods: Sequence[Mapping[str, Any]]) -> None:
+        for each in methods:
+            found, color = _finite(np.array(each["scores"])), COLORS.get(each["method"], _GRAY)
+            name = _text(method_title(each["method"]))
+            sizes = [each["parameters"]] * len(found)
+            axis.plot(sizes, found, ".", color=color, markersize=7, label=name)
+        axis.set(xlabel="parameters", ylabel=_text(methods[0]["measure"]), xscale="log")
+        axis.margins(x=0.1)
+        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.xaxis.set_major_formatter(EngFormatter())
+        axis.xaxis.set_minor_locator(NullLocator())
 
     note = "A dot for each seed."
     return figure(
-        [Panel(_text(name), partial(draw, reports=each), note) for name, each in zoos.items()]
+        [Panel(_text(name), partial(draw, methods=each), note) for name, each in zoos.items()]
     )
 
 
@@ -538,7 +549,9 @@ def edited_images(rows: Mapping[str, np.ndarray]) -> Figure:
         for spine in axis.spines.values():
             spine.set_visible(False)
 
-    return figure([Panel("", draw)], [[0]], heights=[0.6 * len(rows)])
+    drawn = figure([Panel("", draw)])
+    drawn.set_size_inches(7.2, 0.44 * len(rows))
+    return drawn
 
 
 def _write_sums(axis: Axes, zoo: Zoo) -> None:

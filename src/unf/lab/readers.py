@@ -108,9 +108,10 @@ class Result:
     reports: dict[str, list[Report]]
     out: Path
 
-    def to_json(self) -> str:
-        """The scores of every seed."""
-        found = {
+    @property
+    def found(self) -> dict[str, list[dict[str, Any]]]:
+        """The scores of every seed and the like, of each method on each zoo."""
+        return {
             name: [
                 {
                     "method": r.method,
@@ -129,7 +130,10 @@ class Result:
             ]
             for name, reports in self.reports.items()
         }
-        return json.dumps({"zoos": found, **provenance()}, indent=1)
+
+    def to_json(self) -> str:
+        """The scores of every seed, with versions, machine and date."""
+        return json.dumps({"zoos": self.found, **provenance()}, indent=1)
 
     def __str__(self) -> str:
         lines = []
@@ -218,7 +222,7 @@ def run(
             plots.save(plots.zoo_overview(zoo), target / name / "images.png")
     result = Result(dict(rows), reports, target)
     plots.save(
-        plots.scores_by_size({rows[name].title: each for name, each in reports.items()}),
+        plots.scores_by_size({rows[name].title: each for name, each in result.found.items()}),
         target / "scores.png",
     )
     write_whole(target / "readers.json", result.to_json())
