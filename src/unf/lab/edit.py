@@ -29,7 +29,7 @@ from .tasks import ImplicitImage
 from .zoos import ImplicitZoo, build
 from .zoos._recipe import recipe_of
 
-BATCH = 64
+BATCH, LEARNING_RATE = 64, 3e-3
 Images = np.ndarray
 """Images with 8 bits per value, of shape [images, height, width, channels]."""
 
@@ -212,6 +212,7 @@ def run(
         for method in setting.methods:
             job = {"what": "editing", "edit": name, "method": method, "steps": setting.steps}
             job |= {"zoo": zoo.origin, "seeds": list(range(seeds)), "signs": list(recipe.signs)}
+            job |= {"learning_rate": LEARNING_RATE}
             found, images = _train(
                 job, recipe, weights, wanted, target / f"{name}-{method}", show_progress
             )
@@ -265,7 +266,8 @@ def _train(
         models, weights["train"], wanted["train"],
         key=jnp.stack(keys), validation=(weights["valid"], wanted["valid"]),
         loss=partial(_error, task), epochs=max(1, round(job["steps"] * BATCH / count)),
-        batch_size=BATCH, signs=recipe.signs, patience=None, checkpoints=checkpoints,
+        batch_size=BATCH, learning_rate=LEARNING_RATE, signs=recipe.signs, patience=None,
+        checkpoints=checkpoints,
         progress=f"{job['edit']}, {METHODS[job['method']][0]}" if show_progress else False,
     )  # fmt: skip
     errors = [100 * each.score(weights["test"], wanted["test"])["loss"] for each in fitted.model]

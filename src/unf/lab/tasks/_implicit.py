@@ -17,7 +17,7 @@ from ..data._images import Images
 from ._classifier import host_images
 from ._task import ImageTask, Runnable, add, check_positive, make_space
 
-_MOVES = (0.26, 0.15, 0.15)
+_MOVES = (0.13, 0.075, 0.075)
 """The largest angle, logarithm of a scale, and shift of an image in `augment`."""
 _MIRRORED = ("cifar10", "fashion-mnist")
 """Datasets whose images keep their class in a mirror."""
