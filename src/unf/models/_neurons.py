@@ -2,15 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import lru_cache
 from math import pi, prod, sqrt
-from operator import add
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
@@ -222,21 +220,15 @@ class NeuronBlock(eqx.Module):
             if i in received:
                 known.append(received[i])
             if each.parent is not None:
-                known.append(x[each.parent][..., None, :])
+                above = x[each.parent]
+                known.append(jnp.broadcast_to(above[..., None, :], x[i].shape))
             known += [jnp.mean(x[child], axis=-2) for child in graph.children(i)]
-            a, b = jnp.split(_mix(known, self.mixers[i]), 2, axis=-1)
+            a, b = jnp.split(jnp.concatenate(known, axis=-1) @ self.mixers[i], 2, axis=-1)
             hidden = a * jax.nn.gelu(b)
             if kept is not None:
                 hidden = hidden * jnp.broadcast_to(kept, hidden.shape)
             out.append(features[i] + hidden @ self.projections[i])
         return out
-
-
-def _mix(parts: Sequence[Array], matrix: Array) -> Array:
-    """Their concatenation times a matrix, without writing what they have in common many times."""
-    ends = np.cumsum([part.shape[-1] for part in parts])[:-1]
-    rows = jnp.split(matrix, ends)
-    return reduce(add, (part @ each for part, each in zip(parts, rows, strict=True)))
 
 
 def _known(graph: Graph, number: int, in_channels: int, channels: int) -> int:
