@@ -111,3 +111,15 @@ def test_predictors_are_drawn_beside_each_other(tmp_path):
         svg = plots.to_svg(figure)
         assert all(name in svg for name in ("UNF, as in the paper", "StatNN", "another"))
     assert "test–retest ceiling" in plots.to_svg(plots.figure([plots.score_panel(reports)]))
+
+
+def test_scores_are_drawn_above_the_number_of_parameters():
+    rows = [
+        {"method": name, "measure": "τ", "parameters": size, "scores": scores}
+        for name, size, scores in (("unf", 3000, [0.5, 0.7]), ("statnn", 90_000, [0.4, np.nan]))
+    ]
+    axis = plots.scores_by_size({"CNNs": rows}).axes[0]
+    for line, row in zip(axis.lines, rows, strict=True):
+        np.testing.assert_array_equal(line.get_xdata(), row["parameters"])
+        np.testing.assert_array_equal(line.get_ydata(), row["scores"])
+    assert (axis.get_title(), axis.get_ylabel()) == ("CNNs", "Kendall's τ")

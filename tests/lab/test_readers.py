@@ -78,7 +78,7 @@ def test_edits():
     np.testing.assert_array_equal(raised, [0, 86, 127, 128, 169, 255])
 
 
-def test_editing(tmp_path):
+def test_editing(tmp_path, monkeypatch):
     setting = edit.Setting(IMPLICIT, 120, 3, methods=("deepset", "unf"))
     options = {"edits": ("contrast",), "seeds": 2, "show_progress": False}
     result = edit.run(setting, tmp_path, **options)
@@ -91,6 +91,9 @@ def test_editing(tmp_path):
     assert again.about == result.about, "nothing is trained again"
     with pytest.raises(edit.EditError, match="seeds"):
         edit.run(setting, tmp_path, **options | {"seeds": 1})
+    monkeypatch.setattr(edit, "LEARNING_RATE", 0.5)
+    with pytest.raises(edit.EditError, match=r"learning_rate = 0\.003, not 0\.5"):
+        edit.run(setting, tmp_path, **options)
 
 
 def test_what_varies_in_secret_is_not_stored():

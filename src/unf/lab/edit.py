@@ -276,6 +276,8 @@ def _train(
         "errors": errors,
         "best_valid": (100 * fitted.history["valid_loss"].min(axis=0)).tolist(),
         "parameters": sum(sizes),
+        "steps": job["steps"],
+        "learning_rate": job["learning_rate"],
         "seconds": time.perf_counter() - started,
     }
     drawn = jax.vmap(average(task.draw))(fitted.model[0].predict(_first(weights["test"])))

@@ -331,11 +331,11 @@ def curve_panels(
 def training_curves(reports: Sequence[Report]) -> Figure:
     """Training loss and validation scores after each epoch, for each report."""
     curves = {r.method: (r.losses, r.valid_scores) for r in reports}
-    return figure(curve_panels(curves, _measure(reports[0])))
+    return figure(curve_panels(curves, _measure(reports[0].measure)))
 
 
-def _measure(report: Report) -> str:
-    return "Kendall's τ" if report.accuracy is None else "accuracy"
+def _measure(name: str) -> str:
+    return "Kendall's τ" if name == "τ" else _text(name)
 
 
 def score_panel(reports: Sequence[Report], names: Sequence[str] = ()) -> Panel:
@@ -354,7 +354,7 @@ def score_panel(reports: Sequence[Report], names: Sequence[str] = ()) -> Panel:
                 axis.axhline(float(_finite(level)), ls=dashes, color=_GRAY, label=label)
         labels = [textwrap.fill(_text(name, 30), 12) for name in names]
         axis.set_xticks(range(len(reports)), labels)
-        axis.set(ylabel=_measure(first), xlim=(-0.6, len(reports) - 0.4))
+        axis.set(ylabel=_measure(first.measure), xlim=(-0.6, len(reports) - 0.4))
 
     return Panel("Test scores", draw, "A dot for each seed, and a line at their mean.")
 
@@ -374,7 +374,7 @@ def scores_by_size(zoos: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
             name = _text(method_title(each["method"]))
             sizes = [each["parameters"]] * len(found)
             axis.plot(sizes, found, ".", color=color, markersize=7, label=name)
-        axis.set(xlabel="parameters", ylabel=_text(methods[0]["measure"]), xscale="log")
+        axis.set(xlabel="parameters", ylabel=_measure(methods[0]["measure"]), xscale="log")
         axis.margins(x=0.1)
         axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.xaxis.set_major_formatter(EngFormatter())
