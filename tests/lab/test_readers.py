@@ -11,6 +11,8 @@ from unf.lab.cli import main
 from unf.lab.predict import METHODS
 from unf.lab.zoos import ImplicitZoo, SmallCNNZoo, VariedRNN
 from unf.lab.zoos._build import describe
+from unf.lab.zoos._recipe import recipe_of
+from unf.zoo import Zoo
 
 IMPLICIT = ImplicitZoo(dataset="digits", hidden=3, steps=2)
 ROWS = {
@@ -83,7 +85,13 @@ def test_editing(tmp_path, monkeypatch):
     options = {"edits": ("contrast",), "seeds": 2, "show_progress": False}
     result = edit.run(setting, tmp_path, **options)
     assert result.errors["contrast"].keys() == {"deepset", "unf"}
-    assert len(result.errors["contrast"]["unf"]) == 2 and result.unchanged["contrast"] > 0
+    assert len(result.errors["contrast"]["unf"]) == 2
+    zoo = Zoo(tmp_path / "zoo")
+    task, test = recipe_of(zoo).task, zoo.split().test
+    drawn = np.stack([task.draw(jax.tree.map(lambda x, i=i: x[i], zoo.weights())) for i in test])
+    wanted = edit.raise_contrast(task.images)[zoo.settings["image"][test].astype(int)] / 255
+    errors = np.mean((drawn - wanted) ** 2, axis=(1, 2, 3))
+    np.testing.assert_allclose(result.unchanged["contrast"], 100 * errors.mean(), rtol=1e-4)
     record = json.loads((tmp_path / "edit.json").read_text())
     assert record["errors"] == result.errors and "MSE × 100" in str(result)
     assert (tmp_path / "contrast.png").stat().st_size > 1000

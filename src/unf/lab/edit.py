@@ -120,7 +120,7 @@ SMALL = Setting(
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """Mean squared errors on test images, in values from −1 to 1, times 100.
+    """Mean squared errors on test images, in values from 0 to 1, times 100.
 
     Attributes:
         unchanged: the error without an editor, by edit.
@@ -152,7 +152,7 @@ class Result:
             lines.append(f"| {METHODS[method][0]} | {' | '.join(cells)} |")
         lines += [
             "",
-            "errors of values from −1 to 1 on test images; ± is the standard error over seeds",
+            "errors of values from 0 to 1 on test images; ± is the standard error over seeds",
             f"pictures and numbers in {self.out}",
         ]
         return "\n".join(lines)
@@ -291,9 +291,9 @@ def _train(
 
 
 def _error(task: ImplicitImage, edited: PyTree, wanted: Array) -> Float[Array, ""]:
-    """The mean squared error of one image, in values from −1 to 1."""
+    """The mean squared error of one image, in values from 0 to 1."""
     drawn = average(task.draw)(edited)
-    return 4 * jnp.mean((drawn - wanted.astype(drawn.dtype) / 255) ** 2)
+    return jnp.mean((drawn - wanted.astype(drawn.dtype) / 255) ** 2)
 
 
 def _mean_error(task: ImplicitImage, weights: PyTree, wanted: Images) -> float:
