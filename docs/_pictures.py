@@ -198,13 +198,12 @@ def barriers() -> Any:
                         rows=[[0]], heights=[3.4])  # fmt: skip
 
 
-def inr() -> Any:
-    """Accuracy on images of implicit networks, against the number of parameters."""
-    found: dict[str, Any] = {}
-    for file in sorted(RESULTS.glob("inr*.json")):
-        found |= json.loads(file.read_text())["zoos"]
-    rows = {name: row for name, row in readers.INR.items() if name in found}
-    return plots.scores_by_size({row.title: found[name] for name, row in rows.items()})
+def by_size(results: str, rows: dict[str, readers.Row]) -> Any:
+    """Test scores on several zoos, against the number of parameters."""
+    found = json.loads((RESULTS / results).read_text())["zoos"]
+    return plots.scores_by_size(
+        {row.title: found[name] for name, row in rows.items() if name in found}
+    )
 
 
 def main(folder: Path) -> None:
@@ -224,7 +223,8 @@ def main(folder: Path) -> None:
     plots.save(plots.optimizer_curves(generalized().comparisons), folder / "generalize.png")
     plots.save(tiny_rnn_zoo(), folder / "tiny-rnn-zoo.png")
     plots.save(barriers(), folder / "barriers.png")
-    plots.save(inr(), folder / "inr.png")
+    plots.save(by_size("inr.json", readers.INR), folder / "inr.png")
+    plots.save(by_size("zoos.json", readers.ZOOS), folder / "zoos.png")
     with tempfile.TemporaryDirectory() as temporary:
         page = report.write(RESULTS / "table1-unf.json", Path(temporary, "report.html"))
         picture = f"--screenshot={folder / 'report.png'}"

@@ -82,7 +82,9 @@ INR_SMALL = {
     )
 }  # fmt: skip
 ZOOS = {
-    "small-cnn": Row("CNNs on gray CIFAR-10", SmallCNNZoo(dataset="cifar10", gray=True), 10_000),
+    "small-cnn": Row(
+        "CNNs on gray CIFAR-10", SmallCNNZoo(dataset="cifar10", gray=True, steps=1000), 10_000
+    ),
     "varied-rnn": Row("RNNs whose weights matter", VariedRNN(), 8_000),
     "tiny-rnn": Row("RNNs of the paper's zoo", TinyRNN(), 10_000),
 }
