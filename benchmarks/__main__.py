@@ -16,12 +16,12 @@ from . import (
     literal,
     lopt,
     orders,
+    predictors,
     profile,
     readers,
     real,
     scaling,
     sharding,
-    siren,
     startup,
     tied,
     update,
@@ -35,7 +35,7 @@ SUITES = (
     "growth",
     "real",
     "readers",
-    "siren",
+    "predictors",
     "tied",
     "update",
     "infer",
@@ -62,8 +62,8 @@ def main() -> None:
     parser.add_argument(
         "--only",
         default="",
-        help="literal, profile, readers, siren, lopt, estimates, ablation, align, tied, update: "
-        "only cases that have this in their name",
+        help="literal, profile, readers, predictors, lopt, estimates, ablation, align, tied, "
+        "update: only cases that have this in their name",
     )
     parser.add_argument("--gradient", action="store_true", help="real: gradients too")
     options = parser.parse_args()
@@ -150,9 +150,13 @@ def _run(suite: str, options: argparse.Namespace) -> tuple[list, str]:
             print(f"measuring {name}, {model}, {kind} ...", flush=True)
             rows.append(readers.run(name, model, kind))
         return rows, readers.report(rows)
-    if suite == "siren":
-        rows = siren.run(tuple(name for name in siren.CASES if options.only in name))
-        return rows, siren.report(rows)
+    if suite == "predictors":
+        for network in predictors.NETWORKS:
+            models = [m for n, m in predictors.CASES if n == network and options.only in f"{n} {m}"]
+            if models:
+                print(f"measuring {network} ...", flush=True)
+                rows += predictors.run(network, tuple(models))
+        return rows, predictors.report(rows)
     if suite == "tied":
         for case in tied.cases():
             if options.only in case.name:

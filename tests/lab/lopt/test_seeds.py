@@ -68,6 +68,7 @@ def test_the_folder_has_one_checkpoint_and_the_results_of_each(whole):
     assert "seed-3" in page and "seed-4" in page and "Deep Set on mlp: 4 of 4 meta-steps" in page
 
 
+@pytest.mark.nightly
 def test_stopped_and_resumed_is_the_same(whole, tmp_path):
     def stop(row):
         raise KeyboardInterrupt
@@ -82,6 +83,7 @@ def test_stopped_and_resumed_is_the_same(whole, tmp_path):
         jax.tree.map(np.testing.assert_array_equal, *both)
 
 
+@pytest.mark.nightly
 def test_another_number_of_seeds_is_another_job(whole):
     with pytest.raises(MetaError, match="the job there has seeds = 2, not 3"):
         train(whole[0], seeds=3, resume=True)
