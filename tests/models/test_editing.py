@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import unf
-from unf.models import StatNN, average, editor, fit, reader
+from unf.models import Probe, StatNN, average, editor, fit, reader
 from unf.models._reader import SIZES
 from unf.spec import SpecError
 from unf.testing import spaces
@@ -259,7 +259,8 @@ def test_a_reader_with_probes_runs_networks_as_they_are(tmp_path):
         ran.append(1)
         return answer(params, x)
 
-    model = reader(SPACE, 3, key=KEY, size="small", fn=fn, input_shape=(2,), num_probes=5)
+    probe = Probe(fn, SPACE, (2,), 16, key=KEY, num_probes=5, mlp_width=16)
+    model = reader(SPACE, 3, key=KEY, size="small", probe=probe)
     unf.testing.assert_invariant(model, SPACE, key=KEY, tolerance=1e-4)
     result = fit(model, WEIGHTS, np.arange(80) % 3, loss="cross-entropy", **OPTIONS)
     assert ran and result.model.predict(WEIGHTS).shape == (80, 3)
@@ -273,9 +274,9 @@ def test_a_reader_with_probes_runs_networks_as_they_are(tmp_path):
     assert not np.allclose(found, run(features), rtol=1e-3), "the probe reads raw weights"
     wider = spaces.mlp(2, 6, 1)
     assert model.on(wider)(unf.testing.random_features(wider, 1, key=KEY)).shape == (3,)
-    with pytest.raises(ValueError, match=r"cannot save a model with probes(.|\n)*tree_serialise"):
+    with pytest.raises(ValueError, match=r"cannot save a model with a probe(.|\n)*tree_serialise"):
         unf.save_model(tmp_path / "reader", model)
-    with pytest.raises(SpecError, match="5 outputs along its first axis"):
-        reader(SPACE, 3, key=KEY, size="small", fn=lambda p, x: x.sum(), num_probes=5)
+    with pytest.raises(SpecError, match=r"the probe belongs to another(.|\n)*probe.on\(space\)"):
+        reader(wider, 3, key=KEY, size="small", probe=probe)
     with pytest.raises(ValueError, match=r"size is 'huge'; expected one of \['small'"):
         inspect.unwrap(reader)(SPACE, 3, key=KEY, size="huge")

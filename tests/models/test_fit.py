@@ -311,6 +311,17 @@ def test_inputs_of_probes_start_with_the_scale_that_is_asked_for(scale):
     assert abs(jnp.std(inputs) / scale - 1) < 0.3 and abs(jnp.mean(inputs)) < 0.1 * scale
 
 
+def test_inputs_of_probes_start_from_those_that_are_given():
+    fn = jax.vmap(lambda params, x: x, (None, 0))
+    given = jnp.arange(10.0).reshape(5, 2)
+    options = {"key": KEY, "num_probes": 5, "scale": 1e-3, "mlp_layers": 1}
+    inputs = Probe(fn, SPACE, (2,), 1, start=given, **options).inputs
+    np.testing.assert_allclose(inputs, given, atol=0.02)
+    assert np.all(inputs != given)
+    with pytest.raises(SpecError, match=r"inputs to start from(.|\n)*\(5, 2\)(.|\n)*got: \(4, 2\)"):
+        Probe(fn, SPACE, (2,), 1, start=given[:4], **options)
+
+
 def test_mistakes_with_probes(tmp_path):
     model = Probe(answer, SPACE, (2,), 1, key=KEY, num_probes=3, mlp_layers=1)
     with pytest.raises(ValueError, match="a Probe reads weights as they are; leave out"):

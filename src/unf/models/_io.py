@@ -71,9 +71,9 @@ def save_model(path: str | os.PathLike, model: eqx.Module) -> None:
             f"cannot save the activation {config['activation']!r}; expected a function of jax.nn, "
             "e.g. activation='relu'"
         )
-    if config.get("fn") is not None:
+    if config.get("probe"):
         raise ValueError(
-            "cannot save a model with probes, because a file cannot hold `fn`; use "
+            "cannot save a model with a probe, because a file cannot hold its `fn`; use "
             "equinox.tree_serialise_leaves"
         )
     description = {"what": "model", "format": FORMAT, "kind": kind, "config": config, **spaces}

@@ -34,11 +34,13 @@ class Probe(eqx.Module):
     `equinox.tree_serialise_leaves`.
 
     Inputs are products of matrices that are learned, as in Kahana et al. (2024): codes of the
-    inputs times maps that all of them share. They learn faster than inputs of their own.
+    inputs times maps that all of them share. They learn faster than inputs of their own. If there
+    are inputs to start from, such as real ones, the products are added to them.
 
     Attributes:
         codes: a vector for each input.
         maps: the other matrices.
+        start: what the products are added to, which is learned too, or None.
         head: maps all outputs to a vector.
         fn: the network, a function of its weights and of a batch of inputs.
         space: the weight space of the weights.
@@ -49,6 +51,7 @@ class Probe(eqx.Module):
 
     codes: Float[Array, "num_probes rank"]
     maps: tuple[Array, ...]
+    start: Array | None
     head: eqx.nn.MLP
     input_shape: tuple[int, ...] = eqx.field(static=True)
     fn: Callable[[PyTree, Array], Array] = eqx.field(static=True)
@@ -64,6 +67,7 @@ class Probe(eqx.Module):
         key: PRNGKeyArray,
         num_probes: int = 64,
         scale: float = 1.0,
+        start: Array | None = None,
         rank: int = 32,
         mlp_width: int = 512,
         mlp_layers: int = 3,
@@ -80,13 +84,14 @@ class Probe(eqx.Module):
             key: draws the inputs and the MLP.
             num_probes: how many inputs are learned.
             scale: inputs start from N(0, scale²); where networks tell nothing, inputs hardly learn.
+            start: inputs of shape (num_probes, *input_shape) that this is added to.
             rank: the length of the codes.
             mlp_width: width of the MLP.
             mlp_layers: the number of linear layers of the MLP.
             activation: a function, or its name in `jax.nn`.
 
         Raises:
-            SpecError: if the outputs have no axis of `num_probes`.
+            SpecError: if `start` has another shape, or the outputs have no axis of `num_probes`.
         """
         if min(num_probes, rank) < 1:
             raise ValueError(f"num_probes is {num_probes} and rank {rank}; expected at least 1")
@@ -100,6 +105,14 @@ class Probe(eqx.Module):
         maps = [matrix / sqrt(rank) for matrix in maps]
         self.maps = (*maps[:-1], scale * maps[-1])
         self.fn, self.space, self.input_shape = fn, space, tuple(input_shape)
+        if start is not None and start.shape != (num_probes, *self.input_shape):
+            raise SpecError(
+                "inputs to start from have the wrong shape",
+                expected=f"{(num_probes, *self.input_shape)}, that is (num_probes, *input_shape)",
+                got=start.shape,
+                remedy="pass as many inputs as are learned",
+            )
+        self.start = start
         weights = [jax.ShapeDtypeStruct(leaf.shape, jnp.float32) for leaf in space.leaves]
         found = jax.eval_shape(fn, space.unflatten(weights), self.inputs)
         if found.shape[:1] != (num_probes,):
@@ -119,7 +132,8 @@ class Probe(eqx.Module):
         x = self.codes
         for matrix in self.maps:
             x = x @ matrix
-        return x.reshape(-1, *self.input_shape)
+        x = x.reshape(-1, *self.input_shape)
+        return x if self.start is None else self.start + x
 
     def __call__(self, x: PyTree) -> Float[Array, " out_size"]:
         """Apply to one network's weights, as features with one channel."""

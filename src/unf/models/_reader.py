@@ -13,7 +13,7 @@ from .._html import repr_html
 from ..basis._cost import MAX_FIXED
 from ..nn import AttentionPool
 from ..nn._spaces import replace_fields
-from ..spec import WeightSpace
+from ..spec import SpecError, WeightSpace
 from ._invariant import Invariant
 from ._neurons import NeuronFeatures, NeuronUNF
 from ._probe import Probe, make_head
@@ -37,18 +37,15 @@ def reader(
     *,
     key: PRNGKeyArray,
     size: Size = "base",
-    fn: Callable[[PyTree, Array], Array] | None = None,
-    input_shape: tuple[int, ...] = (),
-    num_probes: int = 64,
-    probe_scale: float = 1.0,
+    probe: Probe | None = None,
     in_channels: int = 1,
     dropout: float = _DROPOUT,
     max_fixed: int | None = MAX_FIXED,
 ) -> Invariant:
     """A deep invariant model: `NeuronFeatures`, attention pooling, and an MLP.
 
-    It expects inputs of a known scale: `unf.fit` standardizes weights. With `fn` it also sees what
-    the network answers to inputs that are learned, as a `Probe` does.
+    It expects inputs of a known scale: `unf.fit` standardizes weights. With a `Probe` it also sees
+    what the network answers to inputs that are learned.
 
     >>> import jax, unf
     >>> space = unf.testing.spaces.mlp(2, 4, 1)
@@ -61,29 +58,30 @@ def reader(
         out_size: length of the output vector.
         key: draws the coefficients.
         size: "small" (64 channels, 4 blocks), "base" (128, 6), or "large" (256, 8).
-        fn: the network, a function of its weights and of inputs of shape
-            (num_probes, *input_shape); such a model cannot be saved with `save_model`.
-        input_shape: the shape of one input.
-        num_probes: how many inputs are learned.
-        probe_scale: they start from N(0, probe_scale²).
+        probe: a probe on the same space, whose output becomes features of the MLP; such a model
+            cannot be saved with `save_model`.
         in_channels: channels of the input.
         dropout: rate of dropout in each block, if the model is called with a key.
         max_fixed: longer fixed axes are permuted and told apart by their positions, see `UNF`.
+
+    Raises:
+        SpecError: if the probe belongs to another space.
     """
-    made_by = record_call("reader", locals())
-    keys, options = jax.random.split(key, 4), _options(size)
+    made_by = record_call("reader", locals() | {"probe": probe is not None})
+    if probe is not None and probe.space != space:
+        raise SpecError(
+            "the probe belongs to another weight space",
+            expected=repr(space),
+            got=repr(probe.space),
+            remedy="make it with the reader's space, or use probe.on(space)",
+        )
+    keys, options = jax.random.split(key, 3), _options(size)
     channels = options["hidden_channels"]
     backbone = NeuronFeatures(
         space, in_channels, key=keys[0], dropout=dropout, max_fixed=max_fixed, **options
     )
     pool = AttentionPool(backbone.out_space, channels, key=keys[1], num_heads=_HEADS)
-    features, probe = pool.out_size(channels), None
-    if fn is not None:
-        probe = Probe(
-            fn, space, input_shape, _MLP_WIDTH,
-            key=keys[3], num_probes=num_probes, scale=probe_scale,
-        )  # fmt: skip
-        features += _MLP_WIDTH
+    features = pool.out_size(channels) + (0 if probe is None else int(probe.head.out_size))
     head = make_head(features, out_size, _MLP_WIDTH, _MLP_LAYERS, "gelu", keys[2])
     return Invariant(backbone, pool, head, probe=probe, made_by=made_by)
 

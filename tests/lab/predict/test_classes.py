@@ -13,7 +13,8 @@ import unf
 from unf.lab import plots, predict
 from unf.lab.cli import main
 from unf.lab.predict import PredictError, Training
-from unf.lab.tasks import ImplicitImage
+from unf.lab.tasks import Addition, ImplicitImage
+from unf.lab.tasks._addition import as_text
 from unf.lab.zoos import ImplicitZoo, build
 from unf.models import StatNN
 from unf.testing import spaces
@@ -187,16 +188,30 @@ def test_probes_start_inside_the_image():
     assert np.mean(np.abs(probe.inputs).max(axis=1) < 1) > 0.95
 
 
-def test_mixtures_of_single_symbols_are_symbols():
-    from unf.lab.tasks import Addition
+def test_probes_of_networks_that_add_start_from_problems():
+    task = Addition(digits=2, hidden=3)
+    problem = predict._methods.Problem(task.space, 1, task.network)
+    probe = predict.METHODS["probe"].make(problem, jax.random.key(0))
+    assert jax.nn.softmax(probe.inputs).max(axis=-1).min() > 0.99
+    for symbols in np.asarray(probe.inputs.argmax(axis=-1))[:20]:
+        a, b = as_text(symbols).split("+")
+        assert 0 <= int(a) < 100 and 0 <= int(b) < 100
 
+
+def test_mixtures_of_single_symbols_are_symbols():
     task = Addition(digits=2, hidden=6)
     params = task.init(key=jax.random.key(0))
     problems = task.problems(4, key=jax.random.key(1))
     fn, kinds = task.network.fn, task.network.input_shape[1]
     certain = 100 * jax.nn.one_hot(problems.questions, kinds, dtype=jnp.float32)
-    first = fn(params, certain)[:, 0]
-    np.testing.assert_allclose(first, task.logits(params, problems)[0], atol=1e-5)
+    logarithms, said = jnp.split(fn(params, certain), 2, axis=-1)
+    expected = jax.nn.log_softmax(task.logits(params, problems)[0])
+    np.testing.assert_allclose(logarithms[:, 0], expected, atol=1e-5)
+    np.testing.assert_allclose(said.sum(-1), 1, rtol=1e-5)
+    sure = jax.tree.map(lambda leaf: 100 * leaf, params["output"])
+    said = jnp.split(fn({**params, "output": sure}, certain), 2, axis=-1)[1]
+    answers = task.answer({**params, "output": sure}, problems.questions)
+    np.testing.assert_allclose(said, jax.nn.one_hot(answers, kinds), atol=1e-3)
     unf.testing.assert_invariant(
         lambda x: fn(jax.tree.map(lambda leaf: leaf[..., 0], x), certain).reshape(-1),
         task.space, key=jax.random.key(2), tolerance=1e-4,

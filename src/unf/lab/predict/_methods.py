@@ -106,6 +106,7 @@ _MORE: dict[str, Any] = {"statistics": ("mean", "std"), "raw_statistics": True}
 _LONGER = {"epochs": 12, "learning_rate": 3e-3, "schedule": "cosine", "clip": 1.0}
 _DEEP = {"epochs": 20, "batch_size": 64, "schedule": "cosine", "clip": 1.0}
 _DEEP |= {"weight_decay": 1e-2, "standardize": True}
+_PROBE_FEATURES = 512
 MIXED = {"epochs": 20, "batch_size": 16, "schedule": "cosine", "clip": 1.0}
 """How training on a mixed zoo differs from the paper's, with every method."""
 
@@ -119,10 +120,14 @@ def _tied(spaces: Sequence[WeightSpace], out_size: int, key: PRNGKeyArray) -> In
     return InvariantTied(1, out_size, key=key, spaces=spaces, num_layers=2, **_MORE)
 
 
-def _probe(problem: Problem, key: PRNGKeyArray) -> Probe:
-    assert problem.network is not None
-    fn, shape, scale, count = problem.network
-    return Probe(fn, problem.space, shape, problem.out_size, key=key, num_probes=count, scale=scale)
+def _probe(problem: Problem, key: PRNGKeyArray, out_size: int | None = None) -> Probe:
+    network = problem.network
+    assert network is not None
+    return Probe(
+        network.fn, problem.space, network.input_shape, out_size or problem.out_size, key=key,
+        num_probes=network.num_probes, scale=network.scale,
+        start=network.start and network.start(network.num_probes, key=jax.random.fold_in(key, 1)),
+    )  # fmt: skip
 
 
 def _reader(problem: Problem, key: PRNGKeyArray) -> Invariant:
@@ -130,12 +135,9 @@ def _reader(problem: Problem, key: PRNGKeyArray) -> Invariant:
 
 
 def _reader_with_probes(problem: Problem, key: PRNGKeyArray) -> Invariant:
-    assert problem.network is not None
-    fn, shape, scale, count = problem.network
-    return reader(
-        problem.space, problem.out_size, key=key, fn=fn, input_shape=shape,
-        num_probes=count, probe_scale=scale,
-    )  # fmt: skip
+    keys = jax.random.split(key)
+    probe = _probe(problem, keys[1], _PROBE_FEATURES)
+    return reader(problem.space, problem.out_size, key=keys[0], probe=probe)
 
 
 METHODS: dict[str, Method] = {

@@ -25,6 +25,8 @@ SYMBOLS = "0123456789+=."
 """The vocabulary; the last symbol ends an answer and pads questions and answers."""
 PLUS, EQUALS, END = (SYMBOLS.index(symbol) for symbol in "+=.")
 GATES = "rzn"
+_SURE = 16
+"""What multiplies scores before they become parts, so that the largest part is almost all."""
 
 
 class Problems(NamedTuple):
@@ -163,16 +165,26 @@ class Addition(Task):
 
     @property
     def network(self) -> Runnable:
-        """A function of weights and questions of mixed symbols."""
-        return Runnable(self.answer_mixtures, (2 * self.digits + 1, len(SYMBOLS)))
+        """A function of weights and questions of mixed symbols; probes start from real ones."""
+        shape = (2 * self.digits + 1, len(SYMBOLS))
+        return Runnable(self.answer_mixtures, shape, 0.3, 256, self.sure_questions)
+
+    def sure_questions(
+        self, size: int, *, key: PRNGKeyArray
+    ) -> Float[Array, "size question symbols"]:
+        """Questions of problems as `answer_mixtures` reads them, almost free of other symbols."""
+        questions = self.problems(size, key=key).questions
+        return 12 * jax.nn.one_hot(questions, len(SYMBOLS), dtype=jnp.float32)
 
     def answer_mixtures(
         self, params: PyTree, questions: Float[Array, "batch question symbols"]
-    ) -> Float[Array, "batch answer symbols"]:
-        """The scores of the answer's characters, if each character is a mixture of symbols.
+    ) -> Float[Array, "batch answer features"]:
+        """What the network says, if each character is a mixture of symbols.
 
-        Questions hold the logarithms of the parts. The decoder reads its own mixtures so far, so
-        that answers can be differentiated.
+        Questions hold the logarithms of the parts. An answer holds the logarithms of each symbol's
+        probability, and then the symbol that is said, softened so that it can be differentiated.
+        The decoder reads what it has said so far. Probabilities alone tell little about success:
+        a network may be right and unsure.
         """
 
         def read(state: Array, mixed: Array) -> tuple[Array, None]:
@@ -182,14 +194,16 @@ class Addition(Task):
             state, mixed = carry
             state = mixed_step(*self._cell(params["decoder"]), mixed, state)
             scores = self._scores(params, state)
-            return (state, jax.nn.softmax(scores).astype(self.dtype)), scores
+            said = jax.nn.softmax(_SURE * scores)
+            features = jnp.concatenate([jax.nn.log_softmax(scores), said], axis=1)
+            return (state, said.astype(self.dtype)), features
 
         mixed = jax.nn.softmax(questions).astype(self.dtype)
         first = jnp.zeros((len(questions), self.hidden), self.dtype)
         state, _ = jax.lax.scan(read, first, jnp.moveaxis(mixed, 1, 0))
         start = jnp.zeros((len(questions), len(SYMBOLS)), self.dtype).at[:, EQUALS].set(1)
-        _, scores = jax.lax.scan(say, (state, start), None, length=self.digits + 2)
-        return jnp.moveaxis(scores, 0, 1)
+        _, said = jax.lax.scan(say, (state, start), None, length=self.digits + 2)
+        return jnp.moveaxis(said, 0, 1)
 
     @cached_property
     def space(self) -> WeightSpace:

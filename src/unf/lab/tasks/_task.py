@@ -37,12 +37,14 @@ class Runnable(NamedTuple):
         input_shape: the shape of one input.
         scale: learned inputs start from N(0, scale²).
         num_probes: how many inputs to learn: many where running the network costs little.
+        start: draws that many inputs, which the learned ones are added to.
     """
 
     fn: Callable[[PyTree, Array], Array]
     input_shape: tuple[int, ...]
     scale: float = 1.0
     num_probes: int = 64
+    start: Callable[..., Array] | None = None
 
 
 def check_finite(data: Any, name: str) -> None:
