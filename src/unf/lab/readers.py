@@ -85,8 +85,8 @@ ZOOS = {
     "small-cnn": Row(
         "CNNs on gray CIFAR-10", SmallCNNZoo(dataset="cifar10", gray=True, steps=1000), 10_000
     ),
-    "varied-rnn": Row("RNNs whose weights matter", VariedRNN(), 8_000),
-    "tiny-rnn": Row("RNNs of the paper's zoo", TinyRNN(), 10_000),
+    "varied-rnn": Row("RNNs whose weights matter", VariedRNN(), 8_000, methods=_PROBED),
+    "tiny-rnn": Row("RNNs of the paper's zoo", TinyRNN(), 10_000, methods=_PROBED),
 }
 """How successful a network is, from its weights."""
 ZOOS_SMALL = {

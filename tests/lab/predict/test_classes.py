@@ -207,11 +207,11 @@ def test_mixtures_of_single_symbols_are_symbols():
     logarithms, said = jnp.split(fn(params, certain), 2, axis=-1)
     expected = jax.nn.log_softmax(task.logits(params, problems)[0])
     np.testing.assert_allclose(logarithms[:, 0], expected, atol=1e-5)
-    np.testing.assert_allclose(said.sum(-1), 1, rtol=1e-5)
+    np.testing.assert_allclose(said.sum(-1), 4, rtol=1e-5)
     sure = jax.tree.map(lambda leaf: 100 * leaf, params["output"])
     said = jnp.split(fn({**params, "output": sure}, certain), 2, axis=-1)[1]
     answers = task.answer({**params, "output": sure}, problems.questions)
-    np.testing.assert_allclose(said, jax.nn.one_hot(answers, kinds), atol=1e-3)
+    np.testing.assert_allclose(said, 4 * jax.nn.one_hot(answers, kinds), atol=1e-3)
     unf.testing.assert_invariant(
         lambda x: fn(jax.tree.map(lambda leaf: leaf[..., 0], x), certain).reshape(-1),
         task.space, key=jax.random.key(2), tolerance=1e-4,

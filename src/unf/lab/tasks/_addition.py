@@ -27,6 +27,8 @@ PLUS, EQUALS, END = (SYMBOLS.index(symbol) for symbol in "+=.")
 GATES = "rzn"
 _SURE = 16
 """What multiplies scores before they become parts, so that the largest part is almost all."""
+_SPREAD = 4
+"""What multiplies parts, so that they differ about as much as the logarithms beside them."""
 
 
 class Problems(NamedTuple):
@@ -167,7 +169,7 @@ class Addition(Task):
     def network(self) -> Runnable:
         """A function of weights and questions of mixed symbols; probes start from real ones."""
         shape = (2 * self.digits + 1, len(SYMBOLS))
-        return Runnable(self.answer_mixtures, shape, 0.3, 256, self.sure_questions)
+        return Runnable(self.answer_mixtures, shape, 0.3, 128, self.sure_questions)
 
     def sure_questions(
         self, size: int, *, key: PRNGKeyArray
@@ -195,7 +197,7 @@ class Addition(Task):
             state = mixed_step(*self._cell(params["decoder"]), mixed, state)
             scores = self._scores(params, state)
             said = jax.nn.softmax(_SURE * scores)
-            features = jnp.concatenate([jax.nn.log_softmax(scores), said], axis=1)
+            features = jnp.concatenate([jax.nn.log_softmax(scores), _SPREAD * said], axis=1)
             return (state, said.astype(self.dtype)), features
 
         mixed = jax.nn.softmax(questions).astype(self.dtype)
