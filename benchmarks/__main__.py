@@ -152,10 +152,10 @@ def _run(suite: str, options: argparse.Namespace) -> tuple[list, str]:
         return rows, readers.report(rows)
     if suite == "predictors":
         for network in predictors.NETWORKS:
-            models = [m for n, m in predictors.CASES if n == network and options.only in f"{n} {m}"]
+            models = tuple(x for x in predictors.MODELS if options.only in f"{network} {x}")
             if models:
                 print(f"measuring {network} ...", flush=True)
-                rows += predictors.run(network, tuple(models))
+                rows += predictors.run(network, models)
         return rows, predictors.report(rows)
     if suite == "tied":
         for case in tied.cases():

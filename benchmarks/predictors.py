@@ -1,7 +1,6 @@
 """One training step of everything that reads weights, 64 networks at once, from three zoos."""
 
 import time
-from itertools import product
 from typing import Any
 
 import equinox as eqx
@@ -27,7 +26,6 @@ NETWORKS = {
     "RNN": (VariedRNN(), 1),
 }
 """What is read, and the number of classes; 1 is a number from 0 to 1."""
-CASES = tuple(product(NETWORKS, MODELS))
 
 
 def run(network: str, models: tuple[str, ...] = MODELS) -> list[dict[str, Any]]:

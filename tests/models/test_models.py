@@ -91,7 +91,7 @@ def test_half_precision_is_kept(tmp_path):
     assert {x.dtype for x in jax.tree.leaves(again)} == {jnp.dtype(jnp.bfloat16)}
 
 
-BY_DAY = ("rnn", "attention, nested", "stacked for a scan")
+BY_DAY = ("rnn", "attention, nested")
 
 
 @pytest.mark.parametrize(

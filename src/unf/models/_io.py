@@ -71,7 +71,7 @@ def save_model(path: str | os.PathLike, model: eqx.Module) -> None:
             f"cannot save the activation {config['activation']!r}; expected a function of jax.nn, "
             "e.g. activation='relu'"
         )
-    if config.get("probe"):
+    if getattr(inside, "probe", None) is not None:
         raise ValueError(
             "cannot save a model with a probe, because a file cannot hold its `fn`; use "
             "equinox.tree_serialise_leaves"
@@ -137,6 +137,8 @@ def _build(
     }
     if make in (UNF, InvariantUNF):  # early versions kept all fixed axes
         config.setdefault("max_fixed", None)
+    for name in ("fn", "input_shape", "num_probes", "probe_scale"):  # of early readers, unused
+        config.pop(name, None)
     known = {without_roles(space.to_json()): space for space in given}
     for name in ("space", "out_space"):
         if (text := description.get(name)) is not None:

@@ -67,7 +67,7 @@ def reader(
     Raises:
         SpecError: if the probe belongs to another space.
     """
-    made_by = record_call("reader", locals() | {"probe": probe is not None})
+    made_by = record_call("reader", locals())
     if probe is not None and probe.space != space:
         raise SpecError(
             "the probe belongs to another weight space",

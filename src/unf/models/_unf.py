@@ -34,7 +34,7 @@ def resolve_activation(activation: ActivationLike) -> Callable[[Array], Array]:
 
 def record_call(function: str, arguments: Mapping[str, Any]) -> tuple:
     """A function's name and arguments, for `save_model`, which writes them instead of a model."""
-    left_out = ("self", "key", "dtype", "spaces")
+    left_out = ("self", "key", "dtype", "spaces", "probe")
     kept = {name: x for name, x in arguments.items() if name not in left_out}
     for name in dir(jax.nn):
         if getattr(jax.nn, name) is kept.get("activation"):

@@ -169,7 +169,8 @@ class Addition(Task):
     def network(self) -> Runnable:
         """A function of weights and questions of mixed symbols; probes start from real ones."""
         shape = (2 * self.digits + 1, len(SYMBOLS))
-        return Runnable(self.answer_mixtures, shape, 0.3, 128, self.sure_questions)
+        start = self.sure_questions
+        return Runnable(self.answer_mixtures, shape, scale=0.3, num_probes=128, start=start)
 
     def sure_questions(
         self, size: int, *, key: PRNGKeyArray
