@@ -19,8 +19,8 @@ class Probe(eqx.Module):
     """An MLP on the outputs of a network for learned inputs: head(fn(params, inputs)).
 
     The strongest simple baseline for functions that can be run: no symmetry of the network changes
-    its outputs. It needs weights as they are, so `unf.fit` does not standardize them. A `reader`
-    has one inside if it gets `fn=`.
+    its outputs. It needs weights as they are, so `unf.fit` does not standardize them. `reader`
+    takes one as `probe=`.
 
     >>> import jax, unf
     >>> space = unf.testing.spaces.mlp(2, 4, 1)

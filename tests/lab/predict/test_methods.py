@@ -10,8 +10,8 @@ from scipy.stats import kendalltau
 
 from tests.lab.predict.memory import SIZES, TRAINING, train
 from unf.lab import predict
+from unf.lab.predict._examples import load_examples
 from unf.lab.predict._methods import Problem, invariance_gap
-from unf.lab.predict._run import load_examples
 from unf.lab.tasks._task import Runnable
 from unf.models import Fitted, load_model
 

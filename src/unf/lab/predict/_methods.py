@@ -24,7 +24,9 @@ from ...models import (
 from ...models._fit import default_optimizer
 from ...models._fitted import Networks, check_networks, predict_together
 from ...spec import WeightSpace
+from ...zoo import Zoo
 from ..tasks._task import Runnable
+from ..zoos._recipe import RECIPES, recipe_of
 
 
 class PredictError(ValueError):
@@ -166,6 +168,24 @@ multiplies weight matrices, pools more than means, reads the statistics of the w
 and trains a little longer with a learning-rate schedule. `tied` reads networks of any architecture,
 and on a mixed zoo `deepset` and `statnn` do too: they pool by role. `reader` is the deeper
 `unf.models.reader`, `probe` runs the networks on learned inputs, and `reader-probe` does both."""
+
+
+def problem_of(zoo: Zoo, method: str, classes: int | None) -> Problem:
+    """What a predictor of one architecture is made for.
+
+    Raises:
+        PredictError: if the method runs networks, and those of the zoo cannot be run.
+    """
+    network = None
+    if METHODS[method].probes:  # others need neither the task nor its data
+        task = recipe_of(zoo).task if zoo.kind in RECIPES else None
+        network = getattr(task, "network", None)
+        if network is None:
+            raise PredictError(
+                f"{method!r} runs the networks, and those of this zoo ({zoo.kind}) cannot be run; "
+                "expected a zoo of tiny-rnn, varied-rnn, small-cnn or inr, or another method"
+            )
+    return Problem(zoo.space, classes or 1, network)
 
 
 def defaults_of(method: str, mixed: bool) -> Training:

@@ -27,7 +27,9 @@ from ..lopt import Comparison
 from ..lopt._evaluate import describe_losses, survivors, title
 from ..lopt._job import CONFIG, METRICS, OPTIMIZER
 from ..predict import Report
-from ..predict._run import CHECKPOINT, MODELS, RESULT
+from ..predict._apply import MODELS
+from ..predict._report import RESULT
+from ..predict._run import CHECKPOINT
 from ..table1 import PAPER
 
 DAMAGE = (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError,

@@ -1,0 +1,165 @@
+"""Predictors in files, and what they predict."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Int
+
+from ...models import Fitted, load_model, save_model
+from ...models._fitted import predict_together
+from ...zoo import MixedZoo, Zoo, ZooError
+from ...zoo._zoo import Split
+from ._examples import finite_weights, parts_of
+from ._methods import METHODS, PredictError, networks_of, problem_of
+from ._report import RESULT, read_report
+
+MODELS = "model-{}.safetensors"
+PROBED = "model-{}.eqx"
+"""Predictors that run networks; only together with a zoo can they be read."""
+
+
+class Predictions(NamedTuple):
+    """What `apply` predicts for the finished networks of a zoo."""
+
+    rows: Int[np.ndarray, " networks"]
+    predicted: np.ndarray
+    measured: np.ndarray
+    split: np.ndarray
+
+
+def apply(checkpoint: str | os.PathLike, zoo: Zoo | MixedZoo) -> Predictions:
+    """Predict the score of every finished network of a zoo.
+
+    Args:
+        checkpoint: a predictor's file, or the folder of an experiment, whose predictors'
+            predictions are averaged.
+        zoo: the networks whose weights to read.
+
+    Returns:
+        `rows`, the networks' rows in the zoo; `predicted`, their predicted scores, or the names
+        of classes; `measured`, the same score by the zoo's first measurement, NaN if the zoo does
+        not have it, or the name of the class, empty if it is not known; and
+        `split`: "train", "valid" or "test" for networks that the predictors were trained on,
+        chosen by or tested on, "" for all others, and where that is not on record.
+
+    Raises:
+        PredictError: if there is no predictor, or it is damaged or reads other weights.
+        ZooError: if the zoo has no finished networks.
+    """
+    path = Path(checkpoint)
+    files = [path]
+    if path.is_dir():
+        files = sorted(file for form in (MODELS, PROBED) for file in path.glob(form.format("*")))
+    if not files or not files[0].is_file():
+        raise PredictError(f"{path}: no predictor here; unf.lab.predict.train makes them")
+    rows = zoo.trained
+    if not len(rows):
+        raise ZooError(f"{zoo}: no finished networks yet")
+    models = []
+    for file in files:
+        try:
+            model: Any = _load_probed(file, zoo) if file.suffix == ".eqx" else load_model(file)
+        except ValueError as error:
+            raise PredictError(str(error)) from error
+        if not isinstance(model, Fitted):  # written by an early version
+            model = Fitted(model, loss="bce")
+        _check_fits(model, zoo, file)
+        models.append(model)
+    names = np.full(zoo.models, "", "<U5")
+    report = read_report(files[0].parent)
+    if report is not None and report.zoo == zoo.origin:
+        used = (report.trained, report.validated, report.tested)
+        for name, part in zip(Split._fields, used, strict=True):
+            names[np.asarray(part, int)] = name
+        if report.held_out is not None:
+            names[report.held_out["tested"]] = "test"
+    predicted = np.mean([predict(zoo, [model], rows)[0] for model in models], axis=0)
+    if predicted.ndim > 1:
+        known = report.classes if report is not None else None
+        classes = np.array(known or [str(i) for i in range(predicted.shape[1])])
+        measured = _class_names(zoo, report.score if report is not None else "label", rows)
+        return Predictions(rows, classes[predicted.argmax(axis=-1)], measured, names[rows])
+    score = next(iter(zoo.scores)) if report is None else report.score
+    measured = zoo.scores.get(score, np.full((zoo.models, 1), np.nan))[rows, 0]
+    return Predictions(rows, predicted, measured, names[rows])
+
+
+def save(model: Fitted, method: str, folder: Path, seed: int) -> None:
+    """Write a predictor where `apply` finds it."""
+    if METHODS[method].probes:
+        eqx.tree_serialise_leaves(folder / PROBED.format(seed), model)
+    else:
+        save_model(folder / MODELS.format(seed), model)
+
+
+def predict(
+    zoo: Zoo | MixedZoo, models: Sequence[Fitted], rows: Int[np.ndarray, " rows"]
+) -> np.ndarray:
+    """What each model predicts for some networks: numbers, or probabilities of classes."""
+    parts = list(parts_of(zoo, rows).values())
+    weights = [finite_weights(part.zoo, part.rows) for part in parts]
+    groups = networks_of(models[0], weights, [part.zoo.space for part in parts])
+    found = predict_together(models, groups)
+    predicted = np.empty((len(models), len(rows), *found[0].shape[2:]))
+    for part, each in zip(parts, found, strict=True):
+        predicted[:, part.places] = each
+    return predicted
+
+
+def _class_names(zoo: Zoo | MixedZoo, score: str, rows: Int[np.ndarray, " rows"]) -> np.ndarray:
+    """The names of networks' classes, empty where they are not known."""
+    values = zoo.settings.get(score)
+    if values is None:
+        return np.full(len(rows), "")
+    if values.dtype.kind == "U":
+        return values[rows]
+    return np.array(["" if np.isnan(x) else str(int(x)) for x in values[rows]])
+
+
+def _load_probed(file: Path, zoo: Zoo | MixedZoo) -> Fitted:
+    """A predictor that runs networks: the zoo says how."""
+    report = read_report(file.parent)
+    if report is None or isinstance(zoo, MixedZoo):
+        raise PredictError(
+            f"{file}: it can be read only beside its {RESULT}, for a zoo like its own"
+        )
+    make, names = METHODS[report.method].make, report.classes
+    assert make is not None
+    problem = problem_of(zoo, report.method, None if names is None else len(names))
+    model = eqx.filter_eval_shape(make, problem, jax.random.key(0))
+    number = jax.ShapeDtypeStruct((1,), jnp.float32)
+    signs = tuple(report.training.get("signs") or ())
+    constants: dict[str, Any] = {"loss": report.loss, "signs": signs}
+    if report.training.get("standardize"):
+        constants |= dict.fromkeys(("shift", "scale"), (number,) * len(zoo.space.leaves))
+    if report.loss == "mse":
+        constants |= {"out_shift": number, "out_scale": number}
+    try:
+        return eqx.tree_deserialise_leaves(file, Fitted(model, **constants))
+    except (OSError, RuntimeError, ValueError, EOFError) as error:
+        raise PredictError(f"{file}: damaged, or of another kind of network ({error})") from error
+
+
+def _check_fits(model: Fitted, zoo: Zoo | MixedZoo, file: Path) -> None:
+    """Compare tensors and shapes; axes may differ, since a predictor may relax fixed ones."""
+    if model.space is None:
+        return
+    if isinstance(zoo, MixedZoo):
+        raise PredictError(
+            f"{file}: the predictor reads networks of one architecture, and the zoo has "
+            f"{len(zoo.zoos)}; apply it to one of the zoos in {zoo.path}, or train one with the "
+            "method 'tied'"
+        )
+    ours, theirs = ({leaf.path: leaf.shape for leaf in x.leaves} for x in (zoo.space, model.space))
+    for path in dict.fromkeys([*theirs, *ours]):
+        if ours.get(path) != theirs.get(path):
+            raise PredictError(
+                f"{file}: the predictor reads other weights: {path} has shape "
+                f"{theirs.get(path, 'none')} there and {ours.get(path, 'none')} in the zoo"
+            )
