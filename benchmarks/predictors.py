@@ -56,7 +56,7 @@ def _make(name: str, recipe: Any, out_size: int) -> Any:
     if method.make is None:
         assert method.make_tied is not None
         return method.make_tied([task.space], out_size, key).on(task.space)
-    return method.make(Problem(task.space, out_size, network), key)
+    return method.make(Problem(task.space, out_size, network, recipe.keeps_fixed), key)
 
 
 def _loss(outputs: Any, targets: Any) -> Any:

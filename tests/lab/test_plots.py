@@ -98,7 +98,7 @@ def test_any_name_can_be_drawn(name, shown):
 def test_predictors_are_drawn_beside_each_other(tmp_path):
     rng = np.random.default_rng(0)
     shared = {"zoo": {}, "training": {}, "split": {}, "include_diverged": False, "seeds": [0, 1]}
-    numbers = {"cap": 0.9, "settings": float("nan"), "invariance": 0.0, "parameters": 1}
+    numbers = {"retest": 0.9, "settings": float("nan"), "invariance": 0.0, "parameters": 1}
     reports = [
         Report(
             method=method, **shared, **numbers, seconds=1.0, tau=rng.random(2), r2=rng.random(2),
@@ -110,7 +110,7 @@ def test_predictors_are_drawn_beside_each_other(tmp_path):
     for figure in (plots.predictions(reports), plots.training_curves(reports)):
         svg = plots.to_svg(figure)
         assert all(name in svg for name in ("UNF, as in the paper", "StatNN", "another"))
-    assert "test–retest ceiling" in plots.to_svg(plots.figure([plots.score_panel(reports)]))
+    assert "test–retest agreement" in plots.to_svg(plots.figure([plots.score_panel(reports)]))
 
 
 def test_scores_are_drawn_above_the_number_of_parameters():

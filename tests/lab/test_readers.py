@@ -65,7 +65,9 @@ def test_results_are_kept(compared):
 def test_commands_name_what_is_wrong(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["reproduce", "inr", "--small", "--rows", "faces"])
-    assert "--rows has 'faces'; expected some of ['digits-1']" in capsys.readouterr().err
+    assert (
+        "--rows has 'faces'; expected some of ['digits-1'] with --small" in capsys.readouterr().err
+    )
     assert main(["reproduce", "edit", "--small", "--edits", "blur"])
     assert "unknown edit 'blur'; expected some of ['dilate'" in capsys.readouterr().err
 
@@ -111,3 +113,5 @@ def test_what_varies_in_secret_is_not_stored():
     assert stored == ["learning_rate"]
     with pytest.raises(ValueError, match="problems from 9 to 3; expected 0 < min_problems"):
         VariedRNN(min_problems=9, max_problems=3)
+    short = VariedRNN(steps=5, min_steps=50).draw(key=jax.random.key(0))
+    assert short["steps"] == 5, "no network is said to have trained longer than it has"

@@ -274,8 +274,12 @@ def test_a_reader_with_probes_runs_networks_as_they_are(tmp_path):
     assert not np.allclose(found, run(features), rtol=1e-3), "the probe reads raw weights"
     wider = spaces.mlp(2, 6, 1)
     assert model.on(wider)(unf.testing.random_features(wider, 1, key=KEY)).shape == (3,)
-    with pytest.raises(ValueError, match=r"cannot save a model with a probe(.|\n)*tree_serialise"):
-        unf.save_model(tmp_path / "reader", model)
+    unf.save_model(tmp_path / "reader", result.model)
+    assert eqx.tree_equal(unf.load_model(tmp_path / "reader", fn=fn), result.model)
+    with pytest.raises(SpecError, match=r"a file cannot hold how(.|\n)*load_model\(path, fn="):
+        unf.load_model(tmp_path / "reader")
+    with pytest.raises(ValueError, match="in_channels is 3; a probe reads weights only"):
+        inspect.unwrap(reader)(SPACE, 3, key=KEY, probe=probe, in_channels=3)
     with pytest.raises(SpecError, match=r"the probe belongs to another(.|\n)*probe.on\(space\)"):
         reader(wider, 3, key=KEY, size="small", probe=probe)
     with pytest.raises(ValueError, match=r"size is 'huge'; expected one of \['small'"):

@@ -248,6 +248,12 @@ def flat(tree):
     ("arguments", "options", "error", "message"),
     [
         ((flat(WEIGHTS), SIGNAL), {}, SpecError, "leading axis|expected"),
+        (
+            ([flat(WEIGHTS)] * 3, SIGNAL[:3]),
+            {},
+            SpecError,
+            r"got: a list of 3 trees(.|\n)*stack them",
+        ),
         (({"w": np.ones((60, 2))}, SIGNAL), {}, SpecError, "expected"),
         ((WEIGHTS, SIGNAL[:50]), {}, ValueError, r"targets have shape \(50,\); expected \(60, 1\)"),
         ((WEIGHTS, np.full(60, np.nan)), {}, ValueError, r"target of network 0 is \[nan\]"),
@@ -334,5 +340,26 @@ def test_mistakes_with_probes(tmp_path):
         Probe(answer, SPACE, (2,), 1, key=KEY, num_probes=3, rank=0)
     with pytest.raises(ValueError, match="rank is 0; expected at least 1"):
         unf.models.NeuronUNF(SPACE, 1, 1, key=KEY, rank=0)
-    with pytest.raises(ValueError, match="cannot save this Probe"):
-        unf.save_model(tmp_path / "probe", model)
+    with pytest.raises(SpecError, match=r"does not run on the inputs(.|\n)*choose input_shape"):
+        Probe(answer, SPACE, (3,), 1, key=KEY)
+    with pytest.raises(ValueError, match="mlp_layers is 3 and out_size 0; expected at least 1"):
+        Probe(answer, SPACE, (2,), 0, key=KEY)
+
+
+def test_probes_are_saved_without_the_function_that_they_run(tmp_path):
+    def both(params, x):
+        return {"scores": answer(params, x), "chosen": jnp.sign(answer(params, x))}
+
+    start = np.arange(6).reshape(3, 2)
+    model = Probe(both, SPACE, (2,), 4, key=KEY, num_probes=3, mlp_width=16, start=start)
+    assert jnp.issubdtype(model.start.dtype, jnp.floating), "whole numbers are learned, too"
+    fitted = Fitted(model, out_shift=jnp.ones(4), out_scale=2 * jnp.ones(4))
+    unf.save_model(tmp_path / "probe", fitted)
+    again = unf.load_model(tmp_path / "probe", fn=both)
+    assert eqx.tree_equal(fitted, again)
+    x = unf.testing.random_features(SPACE, 1, key=KEY)
+    np.testing.assert_array_equal(fitted(x), again(x))
+    with pytest.raises(SpecError, match=r"a file cannot hold how(.|\n)*load_model\(path, fn="):
+        unf.load_model(tmp_path / "probe")
+    with pytest.raises(SpecError, match="fn does not run on the inputs of a probe"):
+        unf.load_model(tmp_path / "probe", fn=lambda params, x: x @ params["w9"])

@@ -303,7 +303,7 @@ def test_mistakes_in_sizes():
         SpecError, match=r"wrong number of channels[\s\S]*expected: 1,[\s\S]*got: 2"
     ):
         model(random_features(SPACE, 2, key=KEY))
-    with pytest.raises(ValueError, match="mlp_layers is 0; expected at least 1"):
+    with pytest.raises(ValueError, match="mlp_layers is 0 and out_size 1; expected at least 1"):
         InvariantUNF(SPACE, 1, 1, mlp_layers=0, key=KEY)
 
 

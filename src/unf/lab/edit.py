@@ -87,8 +87,8 @@ def _unf(space: WeightSpace, key: PRNGKeyArray) -> Editor:
 
 Make = Callable[[WeightSpace, PRNGKeyArray], Editor]
 METHODS: dict[str, tuple[str, Make]] = {
-    "deepset": ("Deep Set", _deep_set),
-    "unf": ("UNF, as in the paper", _unf),
+    "deepset": ("Deep Set layers", _deep_set),
+    "unf": ("UNF layers", _unf),
     "editor": ("Editor", lambda space, key: editor(space, key=key)),
     "editor-8": (
         "Editor, mean of 8 networks",
@@ -196,9 +196,9 @@ def run(
         )  # fmt: skip
     else:
         zoo = Zoo(zoo_folder)
-    recipe = recipe_of(zoo)
-    if not isinstance(recipe, ImplicitZoo):
-        raise ZooError(f"{zoo.path}: a {zoo.kind} zoo; expected one of inr")
+    if zoo.kind != ImplicitZoo.name:
+        raise ZooError(f"{zoo.path}: a zoo of kind {zoo.kind}; expected one of inr")
+    recipe: Any = recipe_of(zoo)
     split = zoo.split()
     weights = {name: zoo.weights(rows) for name, rows in split._asdict().items()}
     numbers = zoo.settings["image"].astype(int)

@@ -96,7 +96,7 @@ class Result:
                     "networks": len(report.true),
                     "tau": report.tau.tolist(),
                     "r2": report.r2.tolist(),
-                    "ceiling": report.cap,
+                    "retest": report.retest,
                     "settings": report.settings,
                     "ahead": {"of": _base(reports).method, "mean": mean, "standard_error": error},
                 }

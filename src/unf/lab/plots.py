@@ -302,8 +302,8 @@ def predictions(reports: Sequence[Report]) -> Figure:
     """Predicted against true scores or classes, with a panel for each report."""
     names = [f"{method_title(r.method)}\n{r.measure} {summary(r.main, 4)}" for r in reports]
     panels = [prediction_panel(r)._replace(title=n) for r, n in zip(reports, names, strict=True)]
-    heading, cap = f"{len(reports[0].true):,} test networks", reports[0].cap
-    heading += "" if cap is None else f"; test–retest ceiling τ {cap:.4f}"
+    heading, retest = f"{len(reports[0].true):,} test networks", reports[0].retest
+    heading += "" if retest is None else f"; test–retest τ {retest:.4f}"
     return figure(panels, heights=[3.6] * (-(-len(panels) // 2)), heading=heading)
 
 
@@ -339,7 +339,7 @@ def _measure(name: str) -> str:
 
 
 def score_panel(reports: Sequence[Report], names: Sequence[str] = ()) -> Panel:
-    """Test scores of every seed, beside the test–retest ceiling and what settings alone give."""
+    """Test scores of every seed, beside the test–retest agreement and what settings alone give."""
     first, names = reports[0], names or [method_title(report.method) for report in reports]
 
     def draw(axis: Axes) -> None:
@@ -348,7 +348,7 @@ def score_panel(reports: Sequence[Report], names: Sequence[str] = ()) -> Panel:
             across = i + np.linspace(-0.2, 0.2, len(found) + 2)[1:-1]
             axis.plot(across, found, ".", color=color, markersize=7)
             axis.hlines(np.nanmean(found), i - 0.3, i + 0.3, color=color)
-        levels = {"test–retest ceiling": first.cap, "training settings alone": first.settings}
+        levels = {"test–retest agreement": first.retest, "training settings alone": first.settings}
         for (label, level), dashes in zip(levels.items(), ("--", ":"), strict=True):
             if level is not None:
                 axis.axhline(float(_finite(level)), ls=dashes, color=_GRAY, label=label)

@@ -113,7 +113,7 @@ def run(
     plots.save(plots.training_curves(reports), folder / "curves.png")
     result = Result(reports, folder)
     table = [
-        {"method": r.method, "tau": r.tau.tolist(), "r2": r.r2.tolist(), "cap": r.cap}
+        {"method": r.method, "tau": r.tau.tolist(), "r2": r.r2.tolist(), "retest": r.retest}
         for r in reports
     ]
     write_whole(folder / "table1.json", json.dumps(table, indent=1))

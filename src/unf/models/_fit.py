@@ -450,8 +450,9 @@ def _check_size(model: Any, networks: int) -> None:
     if count > _MANY_PARAMETERS * networks:
         warnings.warn(
             f"the model has {count:,} parameters and there are {networks:,} training networks; "
-            "choose smaller hidden_channels=, mlp_width= or max_fixed=, or a model with fewer "
-            "parameters, such as unf.models.InvariantDeepSet",
+            "choose smaller hidden_channels=, mlp_width= or max_fixed=, or a smaller size= of a "
+            "reader or editor, or a model with fewer parameters, such as "
+            "unf.models.InvariantDeepSet",
             stacklevel=3,
         )
 

@@ -244,11 +244,13 @@ def check_networks(
 
 def check_features(space: WeightSpace | None, weights: PyTree) -> tuple[PyTree, int]:
     """Features with a leading axis of networks, and how many there are."""
-    leaves = jax.tree.leaves(weights)
-    if not leaves or min(np.ndim(leaf) for leaf in leaves) == 0:
+    leaves, treedef = jax.tree.flatten(weights)
+    one_each = isinstance(weights, list) and space is not None and treedef != space.treedef
+    if one_each or not leaves or min(np.ndim(leaf) for leaf in leaves) == 0:
+        found = "a leaf without axes" if leaves else "no leaves"
         raise SpecError(
             "weights are a pytree of arrays with a leading axis of networks",
-            got="no leaves" if not leaves else "a leaf without axes",
+            got=f"a list of {len(weights)} trees" if one_each else found,
             remedy="stack them, e.g. jax.tree.map(lambda *leaves: jnp.stack(leaves), *networks)",
         )
     count = len(leaves[0])

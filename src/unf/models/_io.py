@@ -13,11 +13,12 @@ from typing import Any, get_args
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, PyTree
 
 from .._persistence import FORMAT, Arrays, read_tree, write_arrays
 from ..nn import TiedLinear
 from ..nn._pool import GROUPS
-from ..spec import WeightSpace
+from ..spec import SpecError, WeightSpace
 from ..spec._signs import check_names
 from ..spec._tree import without_roles
 from ._fitted import Fitted, Loss
@@ -31,6 +32,7 @@ from ._invariant import (
     TiedStatNN,
 )
 from ._neurons import NeuronFeatures, NeuronUNF
+from ._probe import Probe
 from ._reader import Editor, editor, reader
 from ._unf import UNF, Tied
 
@@ -48,6 +50,7 @@ _MAKERS: dict[str, Callable[..., Any]] = {
         TiedStatNN,
         NeuronFeatures,
         NeuronUNF,
+        Probe,
         reader,
         editor,
     )
@@ -66,17 +69,16 @@ def save_model(path: str | os.PathLike, model: eqx.Module) -> None:
     kind, arguments = getattr(inside, "made_by", None) or (None, ())
     config = {name: value for name, value in arguments if not isinstance(value, WeightSpace)}
     spaces = {name: x.to_json() for name, x in arguments if isinstance(x, WeightSpace)}
-    if callable(config.get("activation")):
-        raise ValueError(
-            f"cannot save the activation {config['activation']!r}; expected a function of jax.nn, "
-            "e.g. activation='relu'"
-        )
-    if getattr(inside, "probe", None) is not None:
-        raise ValueError(
-            "cannot save a model with a probe, because a file cannot hold its `fn`; use "
-            "equinox.tree_serialise_leaves"
-        )
     description = {"what": "model", "format": FORMAT, "kind": kind, "config": config, **spaces}
+    probe = inside if isinstance(inside, Probe) else getattr(inside, "probe", None)
+    if probe is not None and probe is not inside:
+        description["probe"] = dict(probe.made_by[1]) | {"space": None}
+    for given in (config, description.get("probe", {})):
+        if callable(activation := given.get("activation")):
+            raise ValueError(
+                f"cannot save the activation {activation!r}; expected a function of jax.nn, e.g. "
+                "activation='relu'"
+            )
     if isinstance(model, Fitted):
         standardized = [name for name in _CONSTANTS if getattr(model, name) is not None]
         model = replace(model, loss=None) if callable(model.loss) else model
@@ -87,7 +89,7 @@ def save_model(path: str | os.PathLike, model: eqx.Module) -> None:
         description |= {"keys": tables[0].keys, "bias_keys": tables[0].bias_keys}
     given = [x for _, x in arguments if isinstance(x, WeightSpace)]
     if kind is None or jax.tree.structure(model) != jax.tree.structure(
-        eqx.filter_eval_shape(lambda: _build(description, given))
+        eqx.filter_eval_shape(lambda: _build(description, given, fn=probe and probe.fn))
     ):
         raise ValueError(
             f"cannot save this {type(inside).__name__}; expected a model as one of "
@@ -97,8 +99,11 @@ def save_model(path: str | os.PathLike, model: eqx.Module) -> None:
 
 
 def load_model(
-    path: str | os.PathLike, *, space: WeightSpace | None = None
-) -> UNF | NeuronFeatures | NeuronUNF | Editor | Tied | Invariant | Fitted:
+    path: str | os.PathLike,
+    *,
+    space: WeightSpace | None = None,
+    fn: Callable[[PyTree, Array], PyTree] | None = None,
+) -> UNF | NeuronFeatures | NeuronUNF | Editor | Probe | Tied | Invariant | Fitted:
     """Read a model that `save_model` wrote.
 
     Args:
@@ -106,18 +111,29 @@ def load_model(
         space: the weight space to use the model on, which may differ from its own in the sizes of
             permuted axes. It is needed, in the same sizes, if the model was made for the arrays
             of a module, whose classes a file cannot hold.
+        fn: the function that runs networks, for a `Probe` or a model that has one inside.
 
     Raises:
         ValueError: if the file is not a model, or is damaged.
-        SpecError: if the model does not fit `space`.
+        SpecError: if the model does not fit `space`, or `fn` is missing or another network's.
     """
     given = [] if space is None else [space]
-    model = read_tree(path, "model", lambda about, arrays: _build(about, given, arrays), _upgrade)
+    try:
+        model = read_tree(
+            path, "model", lambda about, arrays: _build(about, given, arrays, fn), _upgrade
+        )
+    except ValueError as error:
+        if isinstance(error.__cause__, SpecError):  # the file is fine, what was passed is not
+            raise error.__cause__ from None
+        raise
     return model if space is None or space == model.space else model.on(space)
 
 
 def _build(
-    description: dict[str, Any], given: Sequence[WeightSpace], arrays: Arrays | None = None
+    description: dict[str, Any],
+    given: Sequence[WeightSpace],
+    arrays: Arrays | None = None,
+    fn: Callable[[PyTree, Array], PyTree] | None = None,
 ) -> Any:
     """A model as described; weight spaces that are given are not read from the description."""
     make = _MAKERS.get(str(description["kind"]))
@@ -137,21 +153,40 @@ def _build(
     }
     if make in (UNF, InvariantUNF):  # early versions kept all fixed axes
         config.setdefault("max_fixed", None)
-    for name in ("fn", "input_shape", "num_probes", "probe_scale"):  # of early readers, unused
-        config.pop(name, None)
+    if make is reader:
+        for name in ("fn", "input_shape", "num_probes", "probe_scale"):  # of early ones, unused
+            config.pop(name, None)
     known = {without_roles(space.to_json()): space for space in given}
     for name in ("space", "out_space"):
         if (text := description.get(name)) is not None:
             config[name] = known.get(without_roles(text)) or WeightSpace.from_json(text)
     if "keys" in description:
         config["spaces"] = ()
-    model = make(**config, key=jax.random.key(0))
+    if "probe" in description:
+        config["probe"] = _make_probe({**description["probe"], "space": config["space"]}, fn)
+    key = jax.random.key(0)
+    model = _make_probe(config, fn) if make is Probe else make(**config, key=key)
     if "keys" in description:
         keys = description["keys"], description["bias_keys"]
         model = jax.tree.map(
             lambda x: x.with_keys(*keys) if _is_tied(x) else x, model, is_leaf=_is_tied
         )
     return model if "fitted" not in description else _build_fitted(model, description)
+
+
+def _make_probe(config: dict[str, Any], fn: Callable[[PyTree, Array], PyTree] | None) -> Probe:
+    if fn is None:
+        raise SpecError(
+            "the model runs networks, and a file cannot hold how",
+            expected="the function that its probe was made with",
+            got=None,
+            remedy="load_model(path, fn=...)",
+        )
+    config = config | {"input_shape": tuple(config["input_shape"])}
+    inputs = jnp.zeros((config["num_probes"], *config["input_shape"]), jnp.float32)
+    start = inputs if config["start"] else None
+    arguments: dict[str, Any] = config | {"start": start}
+    return Probe(fn, **arguments, key=jax.random.key(0))
 
 
 def _is_tied(x: Any) -> bool:

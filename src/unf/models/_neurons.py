@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import pi, prod, sqrt
+from math import prod, sqrt
 from typing import Any
 
 import equinox as eqx
@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from .._html import repr_html
 from ..basis._cost import MAX_FIXED
+from ..nn._fourier import append_waves
 from ..nn._position import sinusoids
 from ..nn._spaces import replace_fields
 from ..spec import WeightSpace
@@ -322,12 +323,13 @@ class NeuronFeatures(eqx.Module):
             hidden_channels: channels of each neuron.
             num_blocks: the number of residual blocks.
             num_frequencies: Fourier features of each neuron's weights, which are learned.
-            scale: the deviation of their frequencies at the start, see `unf.nn.FourierFeatures`.
+            scale: the deviation of their frequencies at the start.
             dropout: rate of dropout in each block, if the model is called with a key.
             max_fixed: the longest fixed axes that stay fixed; None keeps all of them.
             dtype: dtype of the coefficients.
         """
         self.made_by = record_call("NeuronFeatures", locals())
+        check_is_space(space)
         check_depth("num_blocks", num_blocks, dropout)
         self.space, self.dropout = space, dropout
         graph, keys = self.graph, jax.random.split(key, num_blocks + 2)
@@ -393,7 +395,8 @@ class NeuronFeatures(eqx.Module):
         blocks = inner.fold(inner.flatten(x, channels=True))
         own = [_own(graph, i, blocks) for i in range(len(graph.neurons))]
         features = [
-            _embed(*each) for each in zip(own, self.frequencies, self.embeddings, strict=True)
+            append_waves(x, frequencies) @ matrix
+            for x, frequencies, matrix in zip(own, self.frequencies, self.embeddings, strict=True)
         ]
         keys = [None] * len(self.blocks)
         if key is not None and self.dropout:
@@ -483,7 +486,7 @@ class NeuronUNF(eqx.Module):
             num_blocks: the number of residual blocks.
             num_frequencies: Fourier features of each neuron's weights, which are learned.
             rank: how many products each weight is a sum of.
-            scale: the deviation of their frequencies at the start, see `unf.nn.FourierFeatures`.
+            scale: the deviation of Fourier features' frequencies at the start.
             dropout: rate of dropout in each block, if the model is called with a key.
             max_fixed: the longest fixed axes that stay fixed; None keeps all of them.
             dtype: dtype of the coefficients.
@@ -550,10 +553,3 @@ class NeuronUNF(eqx.Module):
         return replace_fields(self, features=self.features.on(space), made_by=made_by)
 
     _repr_html_ = repr_html
-
-
-def _embed(own: Array, frequencies: Array, matrix: Array) -> Array:
-    """Features from (w, sin 2πwB, cos 2πwB)."""
-    # Precise, so that phases of many cycles keep their fraction.
-    phases = 2 * pi * jnp.matmul(own, frequencies, precision="highest")
-    return jnp.concatenate([own, jnp.sin(phases), jnp.cos(phases)], axis=-1) @ matrix

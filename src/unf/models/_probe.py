@@ -7,12 +7,13 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from .._html import repr_html
 from ..nn._spaces import replace_fields
 from ..spec import SpecError, WeightSpace
-from ._unf import ActivationLike, resolve_activation
+from ..spec._space import check_is_space
+from ._unf import ActivationLike, record_call, record_spaces, resolve_activation
 
 
 class Probe(eqx.Module):
@@ -30,8 +31,7 @@ class Probe(eqx.Module):
     >>> model(unf.testing.random_features(space, 1, key=jax.random.key(1))).shape
     (10,)
 
-    `save_model` cannot write it, because a file cannot hold `fn`; use
-    `equinox.tree_serialise_leaves`.
+    A file cannot hold `fn`, so `load_model` needs it again: `load_model(path, fn=fn)`.
 
     Inputs are products of matrices that are learned, as in Kahana et al. (2024): codes of the
     inputs times maps that all of them share. They learn faster than inputs of their own. If there
@@ -44,6 +44,7 @@ class Probe(eqx.Module):
         head: maps all outputs to a vector.
         fn: the network, a function of its weights and of a batch of inputs.
         space: the weight space of the weights.
+        made_by: the function that made the model and its arguments, which `save_model` needs.
     """
 
     reads_raw: ClassVar[bool] = True
@@ -54,12 +55,13 @@ class Probe(eqx.Module):
     start: Array | None
     head: eqx.nn.MLP
     input_shape: tuple[int, ...] = eqx.field(static=True)
-    fn: Callable[[PyTree, Array], Array] = eqx.field(static=True)
+    fn: Callable[[PyTree, Array], PyTree] = eqx.field(static=True)
     space: WeightSpace = eqx.field(static=True)
+    made_by: tuple = eqx.field(static=True, repr=False)
 
     def __init__(
         self,
-        fn: Callable[[PyTree, Array], Array],
+        fn: Callable[[PyTree, Array], PyTree],
         space: WeightSpace,
         input_shape: tuple[int, ...],
         out_size: int,
@@ -67,7 +69,7 @@ class Probe(eqx.Module):
         key: PRNGKeyArray,
         num_probes: int = 64,
         scale: float = 1.0,
-        start: Array | None = None,
+        start: ArrayLike | None = None,
         rank: int = 32,
         mlp_width: int = 512,
         mlp_layers: int = 3,
@@ -77,7 +79,7 @@ class Probe(eqx.Module):
 
         Args:
             fn: maps a network's weights and inputs of shape (num_probes, *input_shape) to outputs,
-                with an axis of `num_probes` first.
+                an array or a tree of arrays with an axis of `num_probes` first.
             space: the weight space of the weights.
             input_shape: the shape of one input.
             out_size: length of the output vector.
@@ -91,8 +93,13 @@ class Probe(eqx.Module):
             activation: a function, or its name in `jax.nn`.
 
         Raises:
-            SpecError: if `start` has another shape, or the outputs have no axis of `num_probes`.
+            SpecError: if `start` has another shape, `fn` cannot run on such inputs, or its outputs
+                have no axis of `num_probes`.
         """
+        self.made_by = record_call("Probe", locals() | {"start": start is not None})
+        check_is_space(space)
+        if not isinstance(input_shape, tuple):
+            raise ValueError(f"input_shape is {input_shape!r}; expected a tuple, such as (4,)")
         if min(num_probes, rank) < 1:
             raise ValueError(f"num_probes is {num_probes} and rank {rank}; expected at least 1")
         input_key, head_key = jax.random.split(key)
@@ -104,7 +111,8 @@ class Probe(eqx.Module):
         self.codes, *maps = drawn
         maps = [matrix / sqrt(rank) for matrix in maps]
         self.maps = (*maps[:-1], scale * maps[-1])
-        self.fn, self.space, self.input_shape = fn, space, tuple(input_shape)
+        self.fn, self.space, self.input_shape = fn, space, input_shape
+        start = None if start is None else jnp.asarray(start, jnp.float32)
         if start is not None and start.shape != (num_probes, *self.input_shape):
             raise SpecError(
                 "inputs to start from have the wrong shape",
@@ -114,17 +122,25 @@ class Probe(eqx.Module):
             )
         self.start = start
         weights = [jax.ShapeDtypeStruct(leaf.shape, jnp.float32) for leaf in space.leaves]
-        found = jax.eval_shape(fn, space.unflatten(weights), self.inputs)
-        if found.shape[:1] != (num_probes,):
+        try:
+            found = jax.tree.leaves(jax.eval_shape(fn, space.unflatten(weights), self.inputs))
+        except Exception as error:  # it is the caller's, and can fail in any way
             raise SpecError(
-                "fn returns outputs of the wrong shape",
-                expected=f"an array with {num_probes} outputs along its first axis",
-                got=f"shape {found.shape}",
-                remedy="map over inputs, e.g. with jax.vmap(fn, (None, 0))",
-            )
-        self.head = make_head(
-            prod(found.shape), out_size, mlp_width, mlp_layers, activation, head_key
-        )
+                "fn does not run on the inputs of a probe",
+                expected=f"a function of weights and of inputs of shape {self.inputs.shape}",
+                got=f"{type(error).__name__}: {error}",
+                remedy="choose input_shape, the shape of one input, as fn expects it",
+            ) from error
+        for output in found:
+            if output.shape[:1] != (num_probes,):
+                raise SpecError(
+                    "fn returns outputs of the wrong shape",
+                    expected=f"arrays with {num_probes} outputs along their first axis",
+                    got=f"shape {output.shape}",
+                    remedy="map over inputs, e.g. with jax.vmap(fn, (None, 0))",
+                )
+        features = sum(prod(output.shape) for output in found)
+        self.head = make_head(features, out_size, mlp_width, mlp_layers, activation, head_key)
 
     @property
     def inputs(self) -> Float[Array, "num_probes *input"]:
@@ -146,11 +162,14 @@ class Probe(eqx.Module):
                 remedy="unf.nn.stack_channels(params)",
             )
         params = self.space.unflatten([leaf[..., 0] for leaf in leaves])
-        return self.head(self.fn(params, self.inputs).reshape(-1))
+        outputs = jax.tree.leaves(self.fn(params, self.inputs))
+        return self.head(jnp.concatenate([output.reshape(-1) for output in outputs]))
 
     def on(self, space: WeightSpace) -> "Probe":
         """The model with the same inputs and MLP on another weight space that `fn` accepts."""
-        return replace_fields(self, space=space)
+        return replace_fields(
+            self, space=space, made_by=record_spaces(self.made_by, {self.space: space})
+        )
 
     _repr_html_ = repr_html
 
@@ -167,7 +186,7 @@ def make_head(
     key: PRNGKeyArray,
 ) -> eqx.nn.MLP:
     """The MLP at the end of a model."""
-    if layers < 1:
-        raise ValueError(f"mlp_layers is {layers}; expected at least 1")
+    if min(layers, out_size) < 1:
+        raise ValueError(f"mlp_layers is {layers} and out_size {out_size}; expected at least 1")
     function = resolve_activation(activation)
     return _make_mlp(features, out_size, width, depth=layers - 1, activation=function, key=key)

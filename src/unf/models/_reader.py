@@ -58,8 +58,8 @@ def reader(
         out_size: length of the output vector.
         key: draws the coefficients.
         size: "small" (64 channels, 4 blocks), "base" (128, 6), or "large" (256, 8).
-        probe: a probe on the same space, whose output becomes features of the MLP; such a model
-            cannot be saved with `save_model`.
+        probe: a probe on the same space, whose output becomes features of the MLP; `load_model`
+            needs its `fn` again.
         in_channels: channels of the input.
         dropout: rate of dropout in each block, if the model is called with a key.
         max_fixed: longer fixed axes are permuted and told apart by their positions, see `UNF`.
@@ -68,6 +68,8 @@ def reader(
         SpecError: if the probe belongs to another space.
     """
     made_by = record_call("reader", locals())
+    if probe is not None and in_channels != 1:
+        raise ValueError(f"in_channels is {in_channels}; a probe reads weights only, one channel")
     if probe is not None and probe.space != space:
         raise SpecError(
             "the probe belongs to another weight space",
@@ -179,6 +181,8 @@ def editor(
         max_fixed: longer fixed axes are permuted and told apart by their positions, see `UNF`.
     """
     made_by = record_call("editor", locals())
+    if num_outputs < 1:
+        raise ValueError(f"num_outputs is {num_outputs}; expected at least 1")
     backbone = NeuronUNF(
         space, 1, num_outputs, key=key, dropout=dropout, max_fixed=max_fixed, **_options(size)
     )

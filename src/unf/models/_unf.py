@@ -34,7 +34,7 @@ def resolve_activation(activation: ActivationLike) -> Callable[[Array], Array]:
 
 def record_call(function: str, arguments: Mapping[str, Any]) -> tuple:
     """A function's name and arguments, for `save_model`, which writes them instead of a model."""
-    left_out = ("self", "key", "dtype", "spaces", "probe")
+    left_out = ("self", "key", "dtype", "spaces", "fn", "probe")
     kept = {name: x for name, x in arguments.items() if name not in left_out}
     for name in dir(jax.nn):
         if getattr(jax.nn, name) is kept.get("activation"):
@@ -144,6 +144,7 @@ class UNF(eqx.Module):
             dtype: dtype of the coefficients.
         """
         self.made_by = record_call("UNF", locals())
+        check_is_space(space)
         check_depth("num_layers", num_layers, dropout)
         self.space, self.out_space = space, space if out_space is None else out_space
         self.activation, self.dropout = resolve_activation(activation), dropout

@@ -75,17 +75,19 @@ class FourierFeatures(eqx.Module):
     def __call__(self, x: PyTree) -> PyTree:
         """Apply to features with a trailing channel axis."""
         leaves = self.space.flatten(x, channels=True)
-        pairs = zip(leaves, self.frequencies, strict=True)
-        return self.space.unflatten([self._extend(leaf, each) for leaf, each in pairs])
-
-    def _extend(self, leaf: Array, frequencies: Array) -> Array:
-        frequencies = frequencies if self.learned else jax.lax.stop_gradient(frequencies)
-        # float32, so that phases of many cycles keep their fraction
-        phases = jnp.matmul(leaf, frequencies, precision="highest").astype(jnp.float32) * (2 * pi)
-        waves = [jnp.sin(phases).astype(leaf.dtype), jnp.cos(phases).astype(leaf.dtype)]
-        return jnp.concatenate([leaf, *waves], axis=-1)
+        used = [each if self.learned else jax.lax.stop_gradient(each) for each in self.frequencies]
+        return self.space.unflatten(list(map(append_waves, leaves, used)))
 
     def on(self, space: WeightSpace) -> "FourierFeatures":
         """The same layer on a weight space of other sizes; fixed axes must agree."""
         check_differs_in_sizes(space, self.space)
         return replace_fields(self, space=space)
+
+
+def append_waves(x: Array, frequencies: Array) -> Array:
+    """(x, sin 2πxB, cos 2πxB), along the last axis."""
+    # Precise, so that phases of many cycles keep their fraction.
+    phases = 2 * pi * jnp.matmul(x, frequencies, precision="highest")
+    phases = phases.astype(jnp.promote_types(x.dtype, jnp.float32))
+    waves = [jnp.sin(phases).astype(x.dtype), jnp.cos(phases).astype(x.dtype)]
+    return jnp.concatenate([x, *waves], axis=-1)

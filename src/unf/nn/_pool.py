@@ -50,6 +50,7 @@ class InvariantPool(eqx.Module):
             keep_fixed: pool over permuted axes only, so that every index of the fixed axes has
                 its own features. The result is still invariant.
         """
+        check_is_space(space)
         self.space, self.statistics, self.keep_fixed = space, _check(statistics), keep_fixed
 
     def out_size(self, channels: int) -> int:

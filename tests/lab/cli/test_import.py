@@ -136,7 +136,7 @@ def test_predict(zoo, tmp_path, capsys):
     words = ["--method", "statnn", "--seeds", 1, "--epochs", 1, "--quiet", "--out", out]
     assert run("predict", "train", "--zoo", zoo, *words) == 0
     printed = capsys.readouterr().out
-    assert "test–retest ceiling" in printed and "training settings" in printed
+    assert "test–retest agreement" in printed and "training settings" in printed
     assert json.loads((out / "result.json").read_text())["score"] == "accuracy"
     assert run("predict", "apply", "--checkpoint", out, "--zoo", zoo) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
@@ -160,13 +160,13 @@ def test_predict_a_single_measurement_without_settings(zoo, tmp_path, capsys):
     assert run("predict", "train", "--zoo", tmp_path / "zoo", "--score", "share", *words) == 0
     printed = capsys.readouterr().out
     assert "StatNN: τ" in printed and "None" not in printed
-    assert "ceiling" not in printed and "settings" not in printed
+    assert "retest" not in printed and "settings" not in printed
     assert run("predict", "apply", "--checkpoint", out, "--zoo", zoo) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert {(row["measured"], row["split"]) for row in rows} == {("", "")}
     assert run("report", out) == 0
     page = (out / "report.html").read_text()
-    assert "predictor of share" in page and "ceiling" not in page and "nan" not in page
+    assert "predictor of share" in page and "retest" not in page and "nan" not in page
     assert run("zoo", "plot", tmp_path / "zoo") == 0
 
 

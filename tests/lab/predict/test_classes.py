@@ -13,6 +13,8 @@ import unf
 from unf.lab import plots, predict
 from unf.lab.cli import main
 from unf.lab.predict import PredictError, Training
+from unf.lab.predict._apply import Predictions
+from unf.lab.predict._methods import make_optimizer, problem_of
 from unf.lab.tasks import Addition, ImplicitImage
 from unf.lab.tasks._addition import as_text
 from unf.lab.zoos import ImplicitZoo, build
@@ -105,13 +107,13 @@ def test_predictors_that_run_networks_are_applied_again(implicit, tmp_path):
     report = predict.train(implicit, "probe", tmp_path, **options)
     found = predict.apply(tmp_path, implicit)
     assert len(found.rows) == 200 and set(found.predicted) <= set(map(str, range(10)))
-    alone = predict.apply(tmp_path / "model-1.eqx", implicit)
+    alone = predict.apply(tmp_path / "model-1.safetensors", implicit)
     rows = {row: i for i, row in enumerate(alone.rows)}
     places = [rows[row] for row in report.tested]
     np.testing.assert_array_equal(alone.predicted[places].astype(int), report.predicted[1])
-    (tmp_path / "model-1.eqx").write_bytes(b"damaged")
-    with pytest.raises(PredictError, match="damaged, or of another kind"):
-        predict.apply(tmp_path / "model-1.eqx", implicit)
+    (tmp_path / "model-1.safetensors").write_bytes(b"damaged")
+    with pytest.raises(PredictError, match="not a complete safetensors file"):
+        predict.apply(tmp_path / "model-1.safetensors", implicit)
 
 
 def test_mistakes(tmp_path):
@@ -139,6 +141,43 @@ def test_the_command(implicit, tmp_path, capsys):
     assert len(rows) == 200 and {float(row["measured"]) for row in rows} == set(range(10))
     main(["report", out])
     assert "accuracy" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_words_with_commas_are_one_cell(monkeypatch, tmp_path, capsys):
+    words = np.array(["nanadam", "sgd,m"])
+    found = Predictions(np.arange(2), words, np.array(["", "sgd,m"]), np.array(["", "test"]))
+    monkeypatch.setattr(predict, "apply", lambda checkpoint, zoo: found)
+    make_zoo()[0].save(tmp_path / "zoo")
+    main(["predict", "apply", "--checkpoint", "any", "--zoo", str(tmp_path / "zoo")])
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert [row["predicted"] for row in rows] == ["nanadam", "sgd,m"]
+    assert [row["measured"] for row in rows] == ["", "sgd,m"]
+
+
+def test_unf_tells_coordinates_apart_and_no_other_fixed_axes(implicit):
+    """Exchanging the rows of the first kernel mirrors the image at its diagonal."""
+    weights = jax.tree.map(lambda x: jnp.asarray(x[0])[..., None], implicit.weights([0]))
+    mirrored = {**weights, "layer0": {**weights["layer0"]}}
+    mirrored["layer0"]["kernel"] = weights["layer0"]["kernel"][::-1]
+    problem = problem_of(implicit, "unf", 10)
+    for given, differ in ((problem, True), (problem._replace(keeps_fixed=False), False)):
+        model = predict.METHODS["unf"].make(given, jax.random.key(0))
+        found = model(weights), model(mirrored)
+        assert np.allclose(*found, rtol=1e-4, atol=1e-5) != differ
+
+
+@pytest.mark.parametrize(("epochs", "peak"), [(2, 20), (20, 100)])
+def test_warm_up_takes_an_epoch_or_a_tenth_of_the_training(epochs, peak):
+    """With constant gradients, Adam's steps are the learning rate."""
+    optimizer = make_optimizer(Training(epochs=epochs, schedule="cosine"), 100)
+    w = jnp.ones(())
+
+    def step(state, _):
+        update, state = optimizer.update(jnp.ones(()), state, w)
+        return state, -update
+
+    rates = jax.lax.scan(step, optimizer.init(w), length=100 * epochs)[1]
+    assert np.argmax(rates) == peak
 
 
 def test_augmentation_moves_the_image_and_keeps_its_values():

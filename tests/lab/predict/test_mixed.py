@@ -51,7 +51,7 @@ def test_held_out_architectures_are_tested_apart(zoo, trained):
         np.testing.assert_allclose(part["true"], true)
         taus = [np.nan_to_num(kendalltau(row, true).statistic) for row in part["predicted"]]
         np.testing.assert_allclose(part["tau"], taus)
-        assert -1 <= part["settings"] <= 1 and 0 < part["cap"] <= 1
+        assert -1 <= part["settings"] <= 1 and 0 < part["retest"] <= 1
     assert report.on_held_out.tau is held["tau"] and report.invariance < 1e-5
     assert "held-out architectures: τ" in str(report)
     each = report.architectures

@@ -26,7 +26,7 @@ def test_scores_are_those_of_the_predictions(zoo, trained):
     for predicted, tau in zip(report.predicted, report.tau, strict=True):
         assert np.isclose(tau, np.nan_to_num(kendalltau(predicted, true).statistic))
     again = kendalltau(true, zoo.scores["success"][report.tested, 1]).statistic
-    assert np.isclose(report.cap, np.nan_to_num(again))
+    assert np.isclose(report.retest, np.nan_to_num(again))
     assert -1 <= report.settings <= 1
     assert report.valid_scores.shape == report.losses.shape == (2, 2)
 
@@ -114,7 +114,7 @@ def test_scores_of_any_size(zoo, tmp_path):
     other = MemoryZoo()
     other.scores = {"perplexity": 1000 + 50 * zoo.scores["success"][:, :1]}
     report = train(other, tmp_path, seeds=1)
-    assert report.score == "perplexity" and report.cap is None
+    assert report.score == "perplexity" and report.retest is None
     assert (np.abs(report.predicted - 1025) < 200).all()
     np.testing.assert_allclose(
         predict.apply(tmp_path, other).predicted[report.tested], report.predicted.mean(0), rtol=1e-5

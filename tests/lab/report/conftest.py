@@ -47,7 +47,7 @@ def predictor_folder(zoo_folder, tmp_path_factory):
     shared = {"method": "statnn", "training": training, "seeds": [0, 1], "zoo": zoo.origin}
     result = predict.Report(
         **shared, split={"train": 20, "valid": 6, "test": 5}, include_diverged=False,
-        tau=rng.random(2), r2=rng.random(2), cap=0.97, settings=0.5, valid_scores=taus,
+        tau=rng.random(2), r2=rng.random(2), retest=0.97, settings=0.5, valid_scores=taus,
         losses=losses, predicted=rng.random((2, 5)), true=true, tested=np.arange(5),
         invariance=1e-8, parameters=99, seconds=1.5,
     )  # fmt: skip
@@ -104,7 +104,7 @@ def several(zoo_folder, predictor_folder, meta_folder, comparison_file, tmp_path
     shutil.copytree(predictor_folder, folder / "deepset")
     shutil.copytree(meta_folder, folder / "mlp" / "unf")
     shutil.copy(comparison_file, folder)
-    table = [{"method": "statnn", "tau": [0.5, 0.7], "r2": [0.1, 0.2], "cap": 0.9}]
+    table = [{"method": "statnn", "tau": [0.5, 0.7], "r2": [0.1, 0.2], "retest": 0.9}]
     (folder / "table1.json").write_text(json.dumps(table))
     return folder
 

@@ -235,7 +235,10 @@ class _Readers(Job):
     def compare(self, known: dict[str, readers.Row]) -> None:
         """Build zoos, train what has no result yet, print the tables."""
         if unknown := [name for name in self.rows if name not in known]:
-            raise CommandError(f"--rows has {unknown[0]!r}; expected some of {list(known)}")
+            version = "with --small" if self.small else "without --small"
+            raise CommandError(
+                f"--rows has {unknown[0]!r}; expected some of {list(known)} {version}"
+            )
         result = readers.run(
             {name: known[name] for name in self.rows or known},
             self.results,

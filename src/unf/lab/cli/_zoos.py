@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
@@ -322,6 +323,11 @@ class Train(Job):
         say(f"results in {self.results}")
 
 
+def _cell(value: str | float) -> str:
+    """A class, or a number, which may not be known."""
+    return value if isinstance(value, str) else "" if isnan(value) else f"{value:.6f}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Apply(Command):
     """Predict the score or class of a zoo's networks, as CSV.
@@ -343,11 +349,12 @@ class Apply(Command):
         """Predict, and print or write a line for each network."""
         zoo = open_zoo(self.zoo)
         found = predict.apply(self.checkpoint, zoo)
-        lines = ["model,predicted,measured,split"]
+        lines = io.StringIO()
+        table = csv.writer(lines, lineterminator="\n")
+        table.writerow(("model", "predicted", "measured", "split"))
         for row, predicted, measured, part in zip(*found, strict=True):
-            cells = [x if isinstance(x, str) else f"{x:.6f}" for x in (predicted, measured)]
-            lines.append(f"{row},{cells[0]},{cells[1].replace('nan', '')},{part}")
-        text = "\n".join(lines) + "\n"
+            table.writerow((row, _cell(predicted), _cell(measured), part))
+        text = lines.getvalue()
         if self.out:
             self.out.parent.mkdir(parents=True, exist_ok=True)
             self.out.write_text(text)

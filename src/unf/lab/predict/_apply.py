@@ -5,23 +5,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
-from ...models import Fitted, load_model, save_model
+from ...models import Fitted, load_model
 from ...models._fitted import predict_together
 from ...zoo import MixedZoo, Zoo, ZooError
 from ...zoo._zoo import Split
 from ._examples import finite_weights, parts_of
-from ._methods import METHODS, PredictError, networks_of, problem_of
-from ._report import RESULT, read_report
+from ._methods import METHODS, PredictError, network_of, networks_of
+from ._report import read_report
 
 MODELS = "model-{}.safetensors"
-PROBED = "model-{}.eqx"
-"""Predictors that run networks; only together with a zoo can they be read."""
 
 
 class Predictions(NamedTuple):
@@ -55,16 +50,18 @@ def apply(checkpoint: str | os.PathLike, zoo: Zoo | MixedZoo) -> Predictions:
     path = Path(checkpoint)
     files = [path]
     if path.is_dir():
-        files = sorted(file for form in (MODELS, PROBED) for file in path.glob(form.format("*")))
+        files = sorted(path.glob(MODELS.format("*")))
     if not files or not files[0].is_file():
         raise PredictError(f"{path}: no predictor here; unf.lab.predict.train makes them")
     rows = zoo.trained
     if not len(rows):
         raise ZooError(f"{zoo}: no finished networks yet")
-    models = []
+    report, fn, models = read_report(files[0].parent), None, []
+    if report is not None and METHODS[report.method].probes:
+        fn = network_of(zoo, report.method).fn
     for file in files:
         try:
-            model: Any = _load_probed(file, zoo) if file.suffix == ".eqx" else load_model(file)
+            model: Any = load_model(file, fn=fn)
         except ValueError as error:
             raise PredictError(str(error)) from error
         if not isinstance(model, Fitted):  # written by an early version
@@ -72,7 +69,6 @@ def apply(checkpoint: str | os.PathLike, zoo: Zoo | MixedZoo) -> Predictions:
         _check_fits(model, zoo, file)
         models.append(model)
     names = np.full(zoo.models, "", "<U5")
-    report = read_report(files[0].parent)
     if report is not None and report.zoo == zoo.origin:
         used = (report.trained, report.validated, report.tested)
         for name, part in zip(Split._fields, used, strict=True):
@@ -88,14 +84,6 @@ def apply(checkpoint: str | os.PathLike, zoo: Zoo | MixedZoo) -> Predictions:
     score = next(iter(zoo.scores)) if report is None else report.score
     measured = zoo.scores.get(score, np.full((zoo.models, 1), np.nan))[rows, 0]
     return Predictions(rows, predicted, measured, names[rows])
-
-
-def save(model: Fitted, method: str, folder: Path, seed: int) -> None:
-    """Write a predictor where `apply` finds it."""
-    if METHODS[method].probes:
-        eqx.tree_serialise_leaves(folder / PROBED.format(seed), model)
-    else:
-        save_model(folder / MODELS.format(seed), model)
 
 
 def predict(
@@ -120,30 +108,6 @@ def _class_names(zoo: Zoo | MixedZoo, score: str, rows: Int[np.ndarray, " rows"]
     if values.dtype.kind == "U":
         return values[rows]
     return np.array(["" if np.isnan(x) else str(int(x)) for x in values[rows]])
-
-
-def _load_probed(file: Path, zoo: Zoo | MixedZoo) -> Fitted:
-    """A predictor that runs networks: the zoo says how."""
-    report = read_report(file.parent)
-    if report is None or isinstance(zoo, MixedZoo):
-        raise PredictError(
-            f"{file}: it can be read only beside its {RESULT}, for a zoo like its own"
-        )
-    make, names = METHODS[report.method].make, report.classes
-    assert make is not None
-    problem = problem_of(zoo, report.method, None if names is None else len(names))
-    model = eqx.filter_eval_shape(make, problem, jax.random.key(0))
-    number = jax.ShapeDtypeStruct((1,), jnp.float32)
-    signs = tuple(report.training.get("signs") or ())
-    constants: dict[str, Any] = {"loss": report.loss, "signs": signs}
-    if report.training.get("standardize"):
-        constants |= dict.fromkeys(("shift", "scale"), (number,) * len(zoo.space.leaves))
-    if report.loss == "mse":
-        constants |= {"out_shift": number, "out_scale": number}
-    try:
-        return eqx.tree_deserialise_leaves(file, Fitted(model, **constants))
-    except (OSError, RuntimeError, ValueError, EOFError) as error:
-        raise PredictError(f"{file}: damaged, or of another kind of network ({error})") from error
 
 
 def _check_fits(model: Fitted, zoo: Zoo | MixedZoo, file: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is said of predictors once they are trained: scores, ceilings, and baselines."""
+"""What is said of predictors once they are trained: scores, agreement, and baselines."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,7 +34,7 @@ def evaluate(
             "tau": None,
             "r2": None,
             "accuracy": np.mean(chosen == true, axis=1),
-            "cap": None,
+            "retest": None,
             "settings": None if settings is None else float(np.mean(settings[rows] == true)),
             "predicted": chosen.astype(float),
             "true": true.astype(float),
@@ -43,7 +43,7 @@ def evaluate(
     return {
         "tau": np.array([kendall_tau(row, true) for row in predicted]),
         "r2": np.array([r_squared(row, true) for row in predicted]),
-        "cap": _ceiling(zoo.scores[score][rows]),
+        "retest": _agreement(zoo.scores[score][rows]),
         "settings": None if settings is None else kendall_tau(settings[rows], true),
         "predicted": predicted,
         "true": true,
@@ -78,7 +78,7 @@ def evaluate_held_out(
     return {"held_out": held_out, "architectures": architectures}
 
 
-def _ceiling(scores: Float[np.ndarray, "test repeats"]) -> float | None:
+def _agreement(scores: Float[np.ndarray, "test repeats"]) -> float | None:
     """Kendall's τ between two measurements, if there are two."""
     return kendall_tau(scores[:, 0], scores[:, 1]) if scores.shape[1] > 1 else None
 

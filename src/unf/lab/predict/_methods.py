@@ -24,7 +24,7 @@ from ...models import (
 from ...models._fit import default_optimizer
 from ...models._fitted import Networks, check_networks, predict_together
 from ...spec import WeightSpace
-from ...zoo import Zoo
+from ...zoo import MixedZoo, Zoo
 from ..tasks._task import Runnable
 from ..zoos._recipe import RECIPES, recipe_of
 
@@ -44,7 +44,8 @@ class Training:
     learning_rate: float = 1e-3
     """Learning rate of Adam."""
     schedule: Literal["constant", "cosine"] = "constant"
-    """Keep the learning rate constant, or let it decay as a cosine after one epoch of warm-up."""
+    """Keep the learning rate constant, or let it decay as a cosine after a warm-up of one epoch, or
+    of a tenth of the training if that is shorter."""
     weight_decay: float = 0.0
     """Decoupled weight decay."""
     clip: float = 0.0
@@ -77,11 +78,19 @@ class Problem(NamedTuple):
         space: the weight space of the networks.
         out_size: the length of the output: the number of classes, or 1.
         network: how to probe networks; None if they cannot be run.
+        keeps_fixed: whether the indices of fixed axes, such as coordinates, are told apart by
+            methods that otherwise permute every axis.
     """
 
     space: WeightSpace
     out_size: int
     network: Runnable | None = None
+    keeps_fixed: bool = False
+
+    @property
+    def permuted(self) -> WeightSpace:
+        """The space in which every axis is permuted, or all but the fixed ones."""
+        return self.space if self.keeps_fixed else self.space.relax()
 
 
 @dataclass(frozen=True)
@@ -114,8 +123,7 @@ MIXED = {"epochs": 20, "batch_size": 16, "schedule": "cosine", "clip": 1.0}
 
 
 def _unf_plus(problem: Problem, key: PRNGKeyArray) -> Invariant:
-    space = problem.space.relax()
-    return InvariantUNF(space, 1, problem.out_size, key=key, products=16, **_MORE)
+    return InvariantUNF(problem.permuted, 1, problem.out_size, key=key, products=16, **_MORE)
 
 
 def _tied(spaces: Sequence[WeightSpace], out_size: int, key: PRNGKeyArray) -> Invariant:
@@ -155,7 +163,7 @@ METHODS: dict[str, Method] = {
     ),
     "unf": Method(
         "UNF, as in the paper",
-        lambda given, key: InvariantUNF(given.space.relax(), 1, given.out_size, key=key),
+        lambda given, key: InvariantUNF(given.permuted, 1, given.out_size, key=key),
     ),
     "unf-plus": Method("UNF, beyond the paper", _unf_plus, defaults=_LONGER),
     "tied": Method("Tied UNF", None, _tied, _LONGER),
@@ -163,29 +171,36 @@ METHODS: dict[str, Method] = {
     "probe": Method("Probe", _probe, defaults=_DEEP | {"standardize": False}, probes=True),
     "reader-probe": Method("Reader with probes", _reader_with_probes, defaults=_DEEP, probes=True),
 }
-"""Predictors by name. Like the paper, `unf` permutes every axis. So does `unf-plus`, which also
-multiplies weight matrices, pools more than means, reads the statistics of the weights themselves,
-and trains a little longer with a learning-rate schedule. `tied` reads networks of any architecture,
-and on a mixed zoo `deepset` and `statnn` do too: they pool by role. `reader` is the deeper
-`unf.models.reader`, `probe` runs the networks on learned inputs, and `reader-probe` does both."""
+"""Predictors by name. Like the paper, `unf` permutes every axis, but not the coordinates of
+implicit networks. So does `unf-plus`, which also multiplies weight matrices, pools more than means,
+reads the statistics of the weights themselves, and trains a little longer with a learning-rate
+schedule. `tied` reads networks of any architecture, and on a mixed zoo `deepset` and `statnn` do
+too: they pool by role. `reader` is the deeper `unf.models.reader`, `probe` runs the networks on
+learned inputs, and `reader-probe` does both."""
 
 
 def problem_of(zoo: Zoo, method: str, classes: int | None) -> Problem:
-    """What a predictor of one architecture is made for.
+    """What a predictor of one architecture is made for."""
+    # Others need neither the task nor its data.
+    network = network_of(zoo, method) if METHODS[method].probes else None
+    keeps_fixed = zoo.kind in RECIPES and RECIPES[zoo.kind].keeps_fixed
+    return Problem(zoo.space, classes or 1, network, keeps_fixed)
+
+
+def network_of(zoo: Zoo | MixedZoo, method: str) -> Runnable:
+    """How to run the networks of a zoo.
 
     Raises:
-        PredictError: if the method runs networks, and those of the zoo cannot be run.
+        PredictError: if they cannot be run.
     """
-    network = None
-    if METHODS[method].probes:  # others need neither the task nor its data
-        task = recipe_of(zoo).task if zoo.kind in RECIPES else None
-        network = getattr(task, "network", None)
-        if network is None:
-            raise PredictError(
-                f"{method!r} runs the networks, and those of this zoo ({zoo.kind}) cannot be run; "
-                "expected a zoo of tiny-rnn, varied-rnn, small-cnn or inr, or another method"
-            )
-    return Problem(zoo.space, classes or 1, network)
+    task = recipe_of(zoo).task if isinstance(zoo, Zoo) and zoo.kind in RECIPES else None
+    network = getattr(task, "network", None)
+    if network is None:
+        raise PredictError(
+            f"{method!r} runs the networks, and those of this zoo ({zoo.kind}) cannot be run; "
+            "expected a zoo of tiny-rnn, varied-rnn, small-cnn or inr, or another method"
+        )
+    return network
 
 
 def defaults_of(method: str, mixed: bool) -> Training:
@@ -201,10 +216,11 @@ def defaults_of(method: str, mixed: bool) -> Training:
 
 def make_optimizer(training: Training, steps: int) -> optax.GradientTransformation:
     """The optimizer for a training with that many steps in an epoch."""
+    total = training.epochs * steps
     return default_optimizer(
         training.learning_rate,
-        training.epochs * steps,
-        warmup=steps if training.schedule == "cosine" else 0,
+        total,
+        warmup=max(1, min(steps, total // 10)) if training.schedule == "cosine" else 0,
         clip=training.clip,
         weight_decay=training.weight_decay,
     )

@@ -21,6 +21,8 @@ _LATER: dict[str, Any] = {"trained": [], "validated": [], "score": "success"}
 _LATER |= {"held_out": None, "architectures": None, "accuracy": None}
 _LATER |= {"classes": None, "loss": "bce"}
 """Fields that early versions did not write."""
+_RENAMED = {"valid_tau": "valid_scores", "cap": "retest"}
+"""Fields that early versions wrote by other names."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,13 +33,13 @@ class Report:
     `r2`; `valid_scores` are those of the validation networks after each epoch, accuracies or τ.
     `loss` is what predictors were fitted with.
 
-    `cap` is the test–retest ceiling: τ between two measurements of the test networks, None if
+    `retest` is the test–retest agreement: τ between two measurements of the test networks, None if
     there is only one. `settings` is the τ or accuracy of a model that sees only the settings each
     network was trained with, None if the zoo has no settings. `invariance` is the largest change
     of a prediction when hidden neurons are reordered. `trained`, `validated` and `tested` are rows
     of the zoo; early versions recorded only the last. `score` is what was predicted.
 
-    A mixed zoo also has `held_out`, with `tau`, `r2`, `cap`, `settings`, `predicted`, `true` and
+    A mixed zoo also has `held_out`, with `tau`, `r2`, `retest`, `settings`, `predicted`, `true` and
     `tested` of the networks of held-out architectures, None if there are none; and
     `architectures`, with the number of tested `networks` and the `tau` of each seed for each
     architecture, and whether it is `held_out`.
@@ -51,7 +53,7 @@ class Report:
     seeds: list[int]
     tau: Any
     r2: Any
-    cap: float | None
+    retest: float | None
     settings: float | None
     valid_scores: Float[np.ndarray, "epochs seeds"]
     losses: Float[np.ndarray, "epochs seeds"]
@@ -101,11 +103,11 @@ class Report:
 
     @property
     def baselines(self) -> str:
-        """The test–retest ceiling and the settings' τ in words, as far as there are any."""
-        ceiling = f"test–retest ceiling of τ {self.cap:.4f}" if self.cap is not None else ""
+        """The test–retest agreement and the settings' τ in words, as far as there are any."""
+        retest = "" if self.retest is None else f"test–retest agreement of τ {self.retest:.4f}"
         alone = "a model that sees only the training settings reaches "
         settings = f"{alone}{self.settings:.4f}" if self.settings is not None else ""
-        return "; ".join(filter(None, (ceiling, settings)))
+        return "; ".join(filter(None, (retest, settings)))
 
     def to_json(self) -> str:
         """Everything, with versions, machine and date."""
@@ -131,8 +133,10 @@ class Report:
         """
         try:
             record = {**_LATER, **json.loads(text)}
-            if "valid_tau" in record:  # of an early version
-                record["valid_scores"] = record["valid_tau"]
+            for was, name in _RENAMED.items():
+                for each in (record, record["held_out"] or {}):
+                    if was in each:
+                        each[name] = each.pop(was)
             fields: dict[str, Any] = {f.name: record[f.name] for f in dataclasses.fields(cls)}
             fields |= {
                 name: np.asarray(fields[name], dtype)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from ..._devices import is_first
 from ..._persistence import write_whole
-from ...models import Fit, fit
+from ...models import Fit, fit, save_model
 from ...models._fit import Augment
 from ...spec import SpecError
 from ...spec._signs import check_names
@@ -24,7 +24,7 @@ from ...zoo._mixed import MixedSplit
 from ...zoo._zoo import Split
 from .._folder import claim
 from ..zoos._recipe import RECIPES, recipe_of
-from ._apply import MODELS, PROBED, save
+from ._apply import MODELS
 from ._evaluate import evaluate, evaluate_held_out, largest_gap, settings_predictions
 from ._examples import (
     check_score,
@@ -117,7 +117,7 @@ def train(
     checkpoints = claim(
         folder,
         _job(about, [len(rows) for rows in split]),
-        outputs=(RESULT, MODELS.format("*"), PROBED.format("*")),
+        outputs=(RESULT, MODELS.format("*")),
         known=finished and _job(vars(finished), list(finished.split.values())),
         resume=resume,
         overwrite=overwrite,
@@ -155,7 +155,7 @@ def train(
     )
     if is_first():
         for number, model in zip(all_seeds, fitted.model, strict=True):
-            save(model, method, folder, number)
+            save_model(folder / MODELS.format(number), model)
         write_whole(folder / RESULT, report.to_json())
     return report
 

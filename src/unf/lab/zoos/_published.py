@@ -139,7 +139,7 @@ def _layers(arrays: Arrays, file: Path) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def _brightness(params: PyTree) -> Array:
-    """The mean value of the image that a SIREN draws."""
+    """The mean output of a SIREN over the image."""
     line = jnp.linspace(-1, 1, _RESOLUTION, dtype=jnp.float32)
     x = jnp.stack(jnp.meshgrid(line, line, indexing="ij"), axis=-1).reshape(-1, 2)
     for i in range(len(params)):

@@ -36,6 +36,8 @@ class Recipe:
     """Settings that networks are trained with, but that are not stored."""
     signs: ClassVar[tuple[str, ...]] = ()
     """Permutations whose neurons have odd activations, so that their signs mean nothing."""
+    keeps_fixed: ClassVar[bool] = False
+    """Whether `unf` tells fixed axes' indices apart; the paper's permutes every axis of RNNs."""
 
     steps: int = 3000
     """Training steps of each network."""
@@ -94,6 +96,12 @@ def log_uniform(low: float, high: float, key: PRNGKeyArray) -> Float[Array, ""]:
     return jnp.exp(jax.random.uniform(key, (), jnp.float32, logs[0], logs[1]))
 
 
+def _draw_length(shortest: int, longest: int, key: PRNGKeyArray) -> Float[Array, ""]:
+    """A number of training steps, log-uniform."""
+    longest = max(1, longest)
+    return jnp.round(log_uniform(float(min(shortest, longest)), float(longest), key))
+
+
 @dataclass(frozen=True)
 class TinyRNN(Recipe):
     """The Tiny RNN Zoo (§4.1): recurrent networks that have learned to add, more or less."""
@@ -147,7 +155,7 @@ class VariedRNN(TinyRNN):
     problems: int = 20_000
     """Problems in each of the two measurements."""
     min_steps: int = 200
-    """Smallest number of training steps, which are log-uniform."""
+    """Smallest number of training steps, which are log-uniform, or `steps` if that is smaller."""
     min_scale: float = 0.3
     """Lower end of the initial scales, which are log-uniform multiples of 1/√fan-in."""
     max_scale: float = 3.0
@@ -171,12 +179,11 @@ class VariedRNN(TinyRNN):
     def draw(self, *, key: PRNGKeyArray) -> Choices:
         """Learning rate, initial scale, length, number of problems, and clipping."""
         keys = jax.random.split(key, 5)
-        longest = float(max(self.steps, self.min_steps))
         clipped = jax.random.bernoulli(keys[4])
         return {
             **super().draw(key=keys[0]),
             "initial_scale": log_uniform(self.min_scale, self.max_scale, keys[1]),
-            "steps": jnp.round(log_uniform(float(self.min_steps), longest, keys[2])),
+            "steps": _draw_length(self.min_steps, self.steps, keys[2]),
             "num_problems": jnp.round(
                 log_uniform(float(self.min_problems), float(self.max_problems), keys[3])
             ),
@@ -195,7 +202,7 @@ class SmallCNNZoo(Recipe):
     max_learning_rate: float = 5e-2
     """Upper end of the learning rates."""
     dataset: str = "digits"
-    """One of cifar10, fashion-mnist and digits."""
+    """One of cifar10, fashion-mnist, mnist and digits."""
     data_folder: str = ""
     """Folder of the dataset's files; by default the one that UNF_DATA names."""
     channels: int = 16
@@ -316,7 +323,7 @@ class ClassifierZoo(Recipe):
     norm: bool = False
     """Whether hidden layers are normalized."""
     min_steps: int = 30
-    """Smallest number of training steps, which are log-uniform."""
+    """Smallest number of training steps, which are log-uniform, or `steps` if that is smaller."""
     min_scale: float = 0.3
     """Lower end of the initial scales, which are log-uniform multiples of 1/√fan-in."""
     max_scale: float = 3.0
@@ -352,12 +359,11 @@ class ClassifierZoo(Recipe):
     def draw(self, *, key: PRNGKeyArray) -> Choices:
         """Optimizer, length, activation, initial scale, and how much data with which noise."""
         keys = jax.random.split(key, 7)
-        longest = max(self.steps, self.min_steps)
         kinds = len(CHOSEN_ACTIVATIONS)
         return {
             **super().draw(key=keys[0]),
             "weight_decay": log_uniform(self.min_weight_decay, self.max_weight_decay, keys[1]),
-            "steps": jnp.round(log_uniform(float(self.min_steps), float(longest), keys[2])),
+            "steps": _draw_length(self.min_steps, self.steps, keys[2]),
             "activation": jax.random.randint(keys[3], (), 0, kinds).astype(jnp.float32),
             "initial_scale": log_uniform(self.min_scale, self.max_scale, keys[4]),
             "data_fraction": log_uniform(self.min_data_fraction, 1.0, keys[5]),
@@ -375,6 +381,7 @@ class ImplicitZoo(Recipe):
     name: ClassVar[str] = "inr"
     recorded: ClassVar[tuple[str, ...]] = ("label", "heldout")
     signs: ClassVar[tuple[str, ...]] = ("h0", "h1")
+    keeps_fixed: ClassVar[bool] = True
 
     steps: int = 1000
     """Training steps of each network."""
