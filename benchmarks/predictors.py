@@ -51,7 +51,10 @@ def _make(name: str, recipe: Any, out_size: int) -> Any:
         size: Any = name.split()[1]
         return reader(task.space, out_size, key=key, size=size)
     if isinstance(recipe, SmallCNNZoo):
-        network = network._replace(input_shape=(16, 16, 1))  # as CIFAR-10 is stored, in gray
+        shape = (16, 16, 1)  # as CIFAR-10 is stored, in gray
+        network = network._replace(
+            input_shape=shape, start=lambda size, key: jnp.zeros((size, *shape), jnp.float32)
+        )
     method = METHODS[name]
     if method.make is None:
         assert method.make_tied is not None

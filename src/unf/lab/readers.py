@@ -43,7 +43,9 @@ class Row:
     models: int | None = None
     sizes: tuple[int, int, int] | None = None
     steps: int | None = None
-    methods: tuple[str, ...] = ("statnn", "deepset", "unf", "tied", "reader", "probe")
+    methods: tuple[str, ...] = (
+        "statnn", "deepset", "unf", "tied", "reader", "probe", "reader-probe"
+    )  # fmt: skip
 
     def training(self, method: str, networks: int) -> Training:
         """How a method is trained on that many networks."""
@@ -58,13 +60,10 @@ class Row:
         )  # fmt: skip
 
 
-_PROBED = (*Row.methods, "reader-probe")
-
-
 def _images(title: str, dataset: str, copies: int, **options: Any) -> Row:
     title = f"{title}, {'one network' if copies == 1 else f'{copies} networks'} an image"
     recipe = ImplicitZoo(dataset=dataset, copies=copies, steps=500)
-    return Row(title, recipe, steps=17_000, methods=_PROBED, **options)
+    return Row(title, recipe, steps=17_000, **options)
 
 
 INR = {
@@ -85,8 +84,8 @@ ZOOS = {
     "small-cnn": Row(
         "CNNs on gray CIFAR-10", SmallCNNZoo(dataset="cifar10", gray=True, steps=1000), 10_000
     ),
-    "varied-rnn": Row("RNNs whose weights matter", VariedRNN(), 8_000, methods=_PROBED),
-    "tiny-rnn": Row("RNNs of the paper's zoo", TinyRNN(), 10_000, methods=_PROBED),
+    "varied-rnn": Row("RNNs whose weights matter", VariedRNN(), 8_000),
+    "tiny-rnn": Row("RNNs of the paper's zoo", TinyRNN(), 10_000),
 }
 """How successful a network is, from its weights."""
 ZOOS_SMALL = {

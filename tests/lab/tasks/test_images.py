@@ -37,6 +37,22 @@ def test_accuracy_and_loss_are_those_of_the_logits():
     assert measured["loss"] == pytest.approx(-chosen.mean(), rel=1e-5)
 
 
+def test_probes_see_which_class_is_chosen_on_images_of_the_training_set():
+    params = jax.tree.map(lambda x: 3 * x, TASK.init(key=jax.random.key(0)))
+    network = TASK.network
+    images = network.start(network.num_probes, key=jax.random.key(1))
+    assert images.shape == (network.num_probes, *network.input_shape)
+    known = {image.tobytes() for image in np.asarray(TASK.data().train.images)}
+    found = np.round(255 * np.asarray(images)).astype(np.uint8)
+    assert len({image.tobytes() for image in found} & known) == network.num_probes
+    logs, chosen = np.split(np.asarray(network.fn(params, images)), 2, axis=1)
+    logits = np.asarray(TASK.logits(params, images))
+    np.testing.assert_allclose(logs, jax.nn.log_softmax(logits), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(chosen.argmax(1), logits.argmax(1))
+    sure = np.diff(np.sort(logits, axis=1)[:, -2:], axis=1)[:, 0] > 0.5
+    assert sure.any() and np.all(chosen[sure].max(axis=1) > 3.9)
+
+
 def test_dropout_keeps_the_mean():
     task = dataclasses.replace(TASK, dropout=0.5)
     params = task.init(key=jax.random.key(0))

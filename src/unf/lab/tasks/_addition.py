@@ -19,16 +19,12 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from ...meta import Data, Task
 from ...spec import WeightSpace
 from ._gru import gru, gru_step, mixed_step
-from ._task import Runnable, add, check_positive, make_space, zeros
+from ._task import Runnable, add, answer_features, check_positive, choice, make_space, zeros
 
 SYMBOLS = "0123456789+=."
 """The vocabulary; the last symbol ends an answer and pads questions and answers."""
 PLUS, EQUALS, END = (SYMBOLS.index(symbol) for symbol in "+=.")
 GATES = "rzn"
-_SURE = 16
-"""What multiplies scores before they become parts, so that the largest part is almost all."""
-_SPREAD = 4
-"""What multiplies parts, so that they differ about as much as the logarithms beside them."""
 
 
 class Problems(NamedTuple):
@@ -185,9 +181,8 @@ class Addition(Task):
         """What the network says, if each character is a mixture of symbols.
 
         Questions hold the logarithms of the parts. An answer holds the logarithms of each symbol's
-        probability, and then the symbol that is said, softened so that it can be differentiated.
-        The decoder reads what it has said so far. Probabilities alone tell little about success:
-        a network may be right and unsure.
+        probability, and then the symbol that is said, see `answer_features`. The decoder reads what
+        it has said so far.
         """
 
         def read(state: Array, mixed: Array) -> tuple[Array, None]:
@@ -197,9 +192,7 @@ class Addition(Task):
             state, mixed = carry
             state = mixed_step(*self._cell(params["decoder"]), mixed, state)
             scores = self._scores(params, state)
-            said = jax.nn.softmax(_SURE * scores)
-            features = jnp.concatenate([jax.nn.log_softmax(scores), _SPREAD * said], axis=1)
-            return (state, said.astype(self.dtype)), features
+            return (state, choice(scores).astype(self.dtype)), answer_features(scores)
 
         mixed = jax.nn.softmax(questions).astype(self.dtype)
         first = jnp.zeros((len(questions), self.hidden), self.dtype)

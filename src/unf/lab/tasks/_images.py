@@ -23,6 +23,7 @@ from ._task import (
     Runnable,
     accuracy_and_loss,
     add,
+    answer_features,
     check_choice,
     check_positive,
     cross_entropy,
@@ -227,8 +228,22 @@ class SmallCNN(ImageTask):
 
     @property
     def network(self) -> Runnable:
-        """A function of weights and images."""
-        return Runnable(self.logits, self.shape)
+        """A function of weights and images; probes start from images of the training set."""
+        return Runnable(self.answers, self.shape, 0.3, num_probes=128, start=self.some_images)
+
+    def answers(
+        self, params: PyTree, images: Float[Array, "batch height width channels"]
+    ) -> Float[Array, "batch features"]:
+        """Log-probabilities of the classes, and the one that is chosen."""
+        return answer_features(self.logits(params, images))
+
+    def some_images(
+        self, size: int, *, key: PRNGKeyArray
+    ) -> Float[Array, "size height width channels"]:
+        """Training images, with values in [0, 1]."""
+        images = self._images.train_x
+        rows = jax.random.choice(key, len(images), (size,), replace=size > len(images))
+        return jnp.asarray(images[np.asarray(rows)], jnp.float32) / 255
 
     def loss(self, params: PyTree, batch: Labeled) -> Float[Array, ""]:
         """Cross entropy, with dropout."""

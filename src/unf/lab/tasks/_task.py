@@ -47,6 +47,20 @@ class Runnable(NamedTuple):
     start: Callable[..., Array] | None = None
 
 
+def choice(scores: Float[Array, "... choices"]) -> Float[Array, "... choices"]:
+    """Almost 1 for the choice with the largest score and 0 for others, with derivatives."""
+    return jax.nn.softmax(16 * scores)
+
+
+def answer_features(scores: Float[Array, "... choices"]) -> Float[Array, "... features"]:
+    """What probes read: log-probabilities, and which choice is the largest.
+
+    Probabilities alone tell little about success, since a network may be right and unsure. The
+    second half is multiplied by 4, so that it varies about as much as the first.
+    """
+    return jnp.concatenate([jax.nn.log_softmax(scores), 4 * choice(scores)], axis=-1)
+
+
 def check_finite(data: Any, name: str) -> None:
     """Refuse data with NaN or infinity.
 
