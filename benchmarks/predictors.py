@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from unf import WeightSpace
 from unf._devices import in_threads
 from unf.lab.predict._methods import METHODS, Problem
 from unf.lab.zoos import ImplicitZoo, SmallCNNZoo, VariedRNN
-from unf.models import reader
+from unf.models import Invariant, reader
 
 from ._measure import SEED, as_json, time_together
 
@@ -58,8 +59,18 @@ def _make(name: str, recipe: Any, out_size: int) -> Any:
     method = METHODS[name]
     if method.make is None:
         assert method.make_tied is not None
-        return method.make_tied([task.space], out_size, key).on(task.space)
+        return _Bound(method.make_tied([task.space], out_size, key), task.space)
     return method.make(Problem(task.space, out_size, network, recipe.keeps_fixed), key)
+
+
+class _Bound(eqx.Module):
+    """A model for any network, bound to one space in every step, as `unf predict train` does."""
+
+    model: Invariant
+    space: WeightSpace = eqx.field(static=True)
+
+    def __call__(self, x: Any) -> Any:
+        return self.model.on(self.space)(x)
 
 
 def _loss(outputs: Any, targets: Any) -> Any:

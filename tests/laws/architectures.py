@@ -1,5 +1,7 @@
 """One table of small weight spaces through which all laws are run."""
 
+from collections.abc import Iterable
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -91,3 +93,15 @@ every_architecture = pytest.mark.parametrize(
     ],
 )
 """Runs a test on all of them, at night also on the one with 4,140 terms."""
+
+TYPICAL = (
+    "mlp", "cnn 2d", "rnn", "attention, nested", "fused qkv", "grouped convolution",
+    "stacked for a scan", "tied embedding", "rank 0",
+)  # fmt: skip
+"""One of each kind."""
+
+
+def typical_by_day(names: Iterable[str]) -> pytest.MarkDecorator:
+    """Runs a test on all of these at night, and by day on the typical ones."""
+    marks = {name: [] if name in TYPICAL else [pytest.mark.nightly] for name in names}
+    return pytest.mark.parametrize("name", [pytest.param(n, marks=m) for n, m in marks.items()])

@@ -13,7 +13,13 @@ import numpy as np
 import pytest
 
 import unf
-from tests.laws.architectures import ARCHITECTURES, FOURFOLD, every_architecture, space_of
+from tests.laws.architectures import (
+    ARCHITECTURES,
+    FOURFOLD,
+    every_architecture,
+    space_of,
+    typical_by_day,
+)
 from tests.laws.bruteforce import count_orbits, explicit_matrix, explicit_terms, layer_matrix
 from unf.basis import make_plan
 from unf.basis._cost import core_parameters
@@ -114,7 +120,7 @@ def test_linear(name):
     assert_trees_close(combined, jax.tree.map(lambda a, b: 2.0 * np.array(a) - 3.0 * b, *apart))
 
 
-@every_architecture
+@typical_by_day(ARCHITECTURES)
 def test_transformations(name):
     """jit, vmap and scan give what plain calls give; reverse and forward mode agree."""
     space, layer = ARCHITECTURES[name], layer_on(name)
@@ -161,7 +167,7 @@ def _difference(layer, arguments, directions, step=1e-6):
     return (values[0] - values[1]) / (2 * step)
 
 
-@every_architecture
+@typical_by_day(ARCHITECTURES)
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_precisions(name, dtype):
     exact, x = layer_on(name), features(ARCHITECTURES[name])

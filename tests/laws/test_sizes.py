@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import unf
-from tests.laws.architectures import ARCHITECTURES, space_of
+from tests.laws.architectures import ARCHITECTURES, space_of, typical_by_day
 from unf.models import InvariantDeepSet, InvariantUNF, StatNN, reader
 from unf.nn import InvariantPool, MatrixProducts, PositionalEncoding, UNFLinear
 from unf.testing import assert_equivariant
@@ -37,7 +37,7 @@ def copied(space, wide, x):
     return wide.unflatten(wide.unfold(blocks))
 
 
-@pytest.mark.parametrize("name", FREE_OF_DIAGONALS)
+@typical_by_day(FREE_OF_DIAGONALS)
 def test_a_network_of_copies_gives_copies(name):
     """Terms are means and broadcasts, so coefficients mean the same thing at every size."""
     space = ARCHITECTURES[name]
@@ -84,16 +84,16 @@ LONG = space_of({"w": ("[x] h", (20, 3)), "v": ("h [y]", (3, 2))})
 
 
 INVARIANT = {
-    "unf": InvariantUNF(LONG, 1, 2, key=KEY, mlp_width=8, hidden_channels=3),
-    "deep set": InvariantDeepSet(LONG, 1, 2, key=KEY, mlp_width=8, hidden_channels=3),
-    "statnn": StatNN(LONG, 1, 2, key=KEY, mlp_width=8),
-    "reader": reader(LONG, 2, key=KEY, size="small"),
+    "unf": lambda: InvariantUNF(LONG, 1, 2, key=KEY, mlp_width=8, hidden_channels=3),
+    "deep set": lambda: InvariantDeepSet(LONG, 1, 2, key=KEY, mlp_width=8, hidden_channels=3),
+    "statnn": lambda: StatNN(LONG, 1, 2, key=KEY, mlp_width=8),
+    "reader": lambda: reader(LONG, 2, key=KEY, size="small"),
 }
 
 
 @pytest.mark.parametrize("name", INVARIANT)
 def test_invariant_models(name, tmp_path):
-    model = INVARIANT[name]
+    model = INVARIANT[name]()
     wide = LONG.resize({"h": 6})
     permuted = unf.testing.assert_invariant
     permuted(eqx.filter_jit(model.on(wide)), wide, key=KEY)
@@ -104,7 +104,9 @@ def test_invariant_models(name, tmp_path):
 
 def test_readers_tell_the_indices_of_long_fixed_axes_apart():
     x, turn = features(LONG, 1), jnp.arange(20)[::-1]
-    model = jax.tree.map(lambda p: p + 0.03 if eqx.is_inexact_array(p) else p, INVARIANT["reader"])
+    model = jax.tree.map(
+        lambda p: p + 0.03 if eqx.is_inexact_array(p) else p, INVARIANT["reader"]()
+    )
     read = eqx.filter_jit(model)
     assert np.max(np.abs(read(x) - read(x | {"w": x["w"][turn]}))) > 1e-3
 

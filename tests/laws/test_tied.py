@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import unf
-from tests.laws.architectures import ARCHITECTURES, FOURFOLD, space_of
+from tests.laws.architectures import ARCHITECTURES, FOURFOLD, space_of, typical_by_day
 from unf.basis import terms
 from unf.basis._keys import find_ties
 from unf.models import InvariantTied, Tied, TiedDeepSet, TiedStatNN
@@ -43,7 +43,7 @@ def same(got, expected):
         np.testing.assert_allclose(a, b, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@typical_by_day(NAMES)
 def test_equivariant(name):
     space = ARCHITECTURES[name]
     assert_equivariant(eqx.filter_jit(layer().on(space)), space.relax(), key=KEY, channels=2)
@@ -124,7 +124,7 @@ def test_is_the_literal_layer_with_the_tables_coefficients(name):
             np.testing.assert_allclose(bound.coefficients[core.name][rows, columns], expected)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@typical_by_day(NAMES)
 def test_contains_the_pointwise_layer(name):
     space = ARCHITECTURES[name]
     weight = jnp.arange(6.0).reshape(2, 3)
@@ -260,25 +260,28 @@ def test_tables_of_several_lists_of_spaces_agree():
     assert len(np.unique(np.round(ratio[ratio != 0], 4))) == 1
 
 
-MODELS = [
-    InvariantTied(2, 4, key=KEY, hidden_channels=3, mlp_width=8, norm=True, raw_statistics=True),
-    TiedDeepSet(2, 4, key=KEY, hidden_channels=3, mlp_width=8),
-    TiedStatNN(2, 4, key=KEY, mlp_width=8, mlp_layers=2),
-]
+MODELS = {
+    "tied": lambda: InvariantTied(
+        2, 4, key=KEY, hidden_channels=3, mlp_width=8, norm=True, raw_statistics=True
+    ),
+    "deepset": lambda: TiedDeepSet(2, 4, key=KEY, hidden_channels=3, mlp_width=8),
+    "statnn": lambda: TiedStatNN(2, 4, key=KEY, mlp_width=8, mlp_layers=2),
+}
 
 
-@pytest.mark.parametrize("model", MODELS, ids=["tied", "deepset", "statnn"])
+@pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("name", ["mlp", "attention, nested"])
-def test_invariant_models_read_any_network(model, name):
-    space = ARCHITECTURES[name]
+def test_invariant_models_read_any_network(kind, name):
+    model, space = MODELS[kind](), ARCHITECTURES[name]
     bound = eqx.filter_jit(model.on(space))
     assert_invariant(bound, space, key=KEY, channels=2)
     x = jax.tree.map(lambda leaf: leaf.astype("float32"), features(space))
     np.testing.assert_allclose(model(x, space), bound(x), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("model", MODELS, ids=["tied", "deepset", "statnn"])
-def test_saved_models_are_the_same(model, tmp_path):
+@pytest.mark.parametrize("kind", MODELS)
+def test_saved_models_are_the_same(kind, tmp_path):
+    model = MODELS[kind]()
     unf.save_model(tmp_path / "model", model)
     again = unf.load_model(tmp_path / "model")
     assert eqx.tree_equal(again, model)

@@ -1,6 +1,7 @@
 """Deep models, and saving them."""
 
 import json
+from functools import cache
 
 import equinox as eqx
 import jax
@@ -39,32 +40,41 @@ def in_training(model):
 
 
 MODELS = {
-    "unf": UNF(SPACE, 2, 3, key=KEY, hidden_channels=4),
-    "unf, other space": UNF(SPACE, 2, 3, key=KEY, hidden_channels=4, norm=True, out_space=SCORE),
-    "one layer": UNF(SPACE, 2, 3, key=KEY, num_layers=1, minimal=True, activation="tanh"),
-    "invariant": InvariantUNF(SPACE, 2, 1, key=KEY, hidden_channels=4, mlp_width=8, dropout=0.1),
-    "invariant, richer": InvariantUNF(
+    "unf": lambda: UNF(SPACE, 2, 3, key=KEY, hidden_channels=4),
+    "unf, other space": lambda: UNF(
+        SPACE, 2, 3, key=KEY, hidden_channels=4, norm=True, out_space=SCORE
+    ),
+    "one layer": lambda: UNF(SPACE, 2, 3, key=KEY, num_layers=1, minimal=True, activation="tanh"),
+    "invariant": lambda: InvariantUNF(
+        SPACE, 2, 1, key=KEY, hidden_channels=4, mlp_width=8, dropout=0.1
+    ),
+    "invariant, richer": lambda: InvariantUNF(
         SPACE, 2, 5, key=KEY, hidden_channels=3, mlp_width=8, mlp_layers=2,
         statistics=("mean", "max"), keep_fixed=True,
     ),
-    "invariant, products": InvariantUNF(
+    "invariant, products": lambda: InvariantUNF(
         SPACE, 2, 1, key=KEY, hidden_channels=3, mlp_width=8, products=2, raw_statistics=True
     ),
-    "statnn": StatNN(SPACE, 2, 1, key=KEY, mlp_width=8, mlp_layers=2),
-    "deep set": InvariantDeepSet(SPACE, 2, 1, key=KEY, mlp_width=8, activation=jax.nn.gelu),
-    "neurons": in_training(
+    "statnn": lambda: StatNN(SPACE, 2, 1, key=KEY, mlp_width=8, mlp_layers=2),
+    "deep set": lambda: InvariantDeepSet(SPACE, 2, 1, key=KEY, mlp_width=8, activation=jax.nn.gelu),
+    "neurons": lambda: in_training(
         NeuronFeatures(SPACE, 2, key=KEY, hidden_channels=4, num_blocks=2, num_frequencies=3)
     ),
-    "neurons and back": in_training(
+    "neurons and back": lambda: in_training(
         NeuronUNF(SPACE, 2, 3, key=KEY, hidden_channels=4, num_blocks=1, num_frequencies=3, rank=2)
     ),
-    "reader": in_training(reader(SPACE, 5, key=KEY, size="small", in_channels=2)),
+    "reader": lambda: in_training(reader(SPACE, 5, key=KEY, size="small", in_channels=2)),
 }  # fmt: skip
+
+
+@cache
+def made(name):
+    return MODELS[name]()
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_symmetry(name):
-    model = MODELS[name]
+    model = made(name)
     if not isinstance(model, Invariant):
         out_space = getattr(model, "out_space", SPACE)
         f = eqx.filter_jit(model)
@@ -75,7 +85,7 @@ def test_symmetry(name):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_round_trip(name, tmp_path):
-    model, path = MODELS[name], tmp_path / "model.safetensors"
+    model, path = made(name), tmp_path / "model.safetensors"
     save_model(path, model)
     again = load_model(path, space=SPACE)
     assert jax.tree.structure(again) == jax.tree.structure(model)
@@ -164,7 +174,7 @@ def test_statistics():
 
 
 def test_dropout_needs_a_key():
-    model, x = MODELS["invariant"], random_features(SPACE, 2, key=KEY)
+    model, x = made("invariant"), random_features(SPACE, 2, key=KEY)
     assert not np.array_equal(model(x), model(x, key=KEY))
     np.testing.assert_array_equal(model(x), model(x))
 
@@ -209,7 +219,7 @@ def test_saving_mistakes(tmp_path):
         pool = InvariantPool(SPACE)
         save_model(path, Invariant(None, pool, eqx.nn.Linear(pool.out_size(1), 1, key=KEY)))
     with pytest.raises(ValueError, match="cannot save this UNF; expected"):
-        save_model(path, eqx.tree_at(lambda m: m.layers, MODELS["unf"], MODELS["unf"].layers[:2]))
+        save_model(path, eqx.tree_at(lambda m: m.layers, made("unf"), made("unf").layers[:2]))
     with pytest.raises(ValueError, match="expected 0 <= dropout < 1"):
         UNF(SPACE, 1, 1, key=KEY, dropout=1.0)
     with pytest.raises(ValueError, match="unknown activation 'rleu'"):
@@ -252,7 +262,7 @@ def rewrite(path, target, change_arrays=lambda a: a, change_description=lambda d
 
 def test_loading_checks_arrays_and_description(tmp_path):
     good, bad = tmp_path / "good.safetensors", tmp_path / "bad.safetensors"
-    save_model(good, MODELS["unf"])
+    save_model(good, made("unf"))
     first = sorted(load_file(good))[0]
     cases = [
         (lambda a: {k: v for k, v in a.items() if k != first}, lambda d: d, "got no such array"),
