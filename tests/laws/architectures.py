@@ -1,6 +1,7 @@
 """One table of small weight spaces through which all laws are run."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -85,15 +86,6 @@ ARCHITECTURES: dict[str, WeightSpace] = {
     ),
 }  # fmt: skip
 
-every_architecture = pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.nightly] if name == FOURFOLD else [])
-        for name in ARCHITECTURES
-    ],
-)
-"""Runs a test on all of them, at night also on the one with 4,140 terms."""
-
 TYPICAL = (
     "mlp", "cnn 2d", "rnn", "attention, nested", "fused qkv", "grouped convolution",
     "stacked for a scan", "tied embedding", "rank 0",
@@ -101,7 +93,12 @@ TYPICAL = (
 """One of each kind."""
 
 
-def typical_by_day(names: Iterable[str]) -> pytest.MarkDecorator:
-    """Runs a test on all of these at night, and by day on the typical ones."""
-    marks = {name: [] if name in TYPICAL else [pytest.mark.nightly] for name in names}
+def by_day(chosen: Collection[str], names: Iterable[str]) -> pytest.MarkDecorator:
+    """Runs a test on all of these at night, and by day on the chosen ones."""
+    marks = {name: [] if name in chosen else [pytest.mark.nightly] for name in names}
     return pytest.mark.parametrize("name", [pytest.param(n, marks=m) for n, m in marks.items()])
+
+
+typical_by_day = partial(by_day, TYPICAL)
+every_architecture = by_day(ARCHITECTURES.keys() - {FOURFOLD}, ARCHITECTURES)
+"""Runs a test on all of them, at night also on the one with 4,140 terms."""

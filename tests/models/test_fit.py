@@ -328,7 +328,7 @@ def test_inputs_of_probes_start_from_those_that_are_given():
         Probe(fn, SPACE, (2,), 1, start=given[:4], **options)
 
 
-def test_mistakes_with_probes(tmp_path):
+def test_mistakes_with_probes():
     model = Probe(answer, SPACE, (2,), 1, key=KEY, num_probes=3, mlp_layers=1)
     with pytest.raises(ValueError, match="a Probe reads weights as they are; leave out"):
         fit(model, WEIGHTS, SIGNAL, standardize=True, **OPTIONS)

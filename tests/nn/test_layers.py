@@ -175,6 +175,15 @@ def test_fourier_features_are_waves():
         FourierFeatures(SPACE, 2, 0, key=KEY)
 
 
+def test_phases_of_many_cycles_keep_their_fraction_in_bfloat16():
+    layer = FourierFeatures(SPACE, 2, 3, key=KEY, scale=50.0, dtype=jnp.bfloat16)
+    x = random_features(SPACE, 2, key=KEY, dtype=jnp.bfloat16)
+    exact = jax.tree.map(lambda a: a.astype(jnp.float32), (layer, x))
+    for got, expected in zip(*map(jax.tree.leaves, (layer(x), exact[0](exact[1]))), strict=True):
+        assert got.dtype == jnp.bfloat16
+        np.testing.assert_allclose(np.float32(got), expected, rtol=2**-8, atol=2**-8)
+
+
 @pytest.mark.parametrize("learned", [False, True])
 def test_frequencies_learn_only_if_learned(learned):
     layer = FourierFeatures(SPACE, 2, 3, key=KEY, learned=learned)

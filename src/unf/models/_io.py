@@ -6,7 +6,7 @@ given.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -67,12 +67,12 @@ def save_model(path: str | os.PathLike, model: eqx.Module) -> None:
     """
     inside = model.model if isinstance(model, Fitted) else model
     kind, arguments = getattr(inside, "made_by", None) or (None, ())
-    config = {name: value for name, value in arguments if not isinstance(value, WeightSpace)}
+    config = _without_spaces(arguments)
     spaces = {name: x.to_json() for name, x in arguments if isinstance(x, WeightSpace)}
     description = {"what": "model", "format": FORMAT, "kind": kind, "config": config, **spaces}
     probe = inside if isinstance(inside, Probe) else getattr(inside, "probe", None)
     if probe is not None and probe is not inside:
-        description["probe"] = dict(probe.made_by[1]) | {"space": None}
+        description["probe"] = _without_spaces(probe.made_by[1])
     for given in (config, description.get("probe", {})):
         if callable(activation := given.get("activation")):
             raise ValueError(
@@ -172,6 +172,10 @@ def _build(
             lambda x: x.with_keys(*keys) if _is_tied(x) else x, model, is_leaf=_is_tied
         )
     return model if "fitted" not in description else _build_fitted(model, description)
+
+
+def _without_spaces(arguments: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: value for name, value in arguments if not isinstance(value, WeightSpace)}
 
 
 def _make_probe(config: dict[str, Any], fn: Callable[[PyTree, Array], PyTree] | None) -> Probe:

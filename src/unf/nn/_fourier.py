@@ -87,7 +87,9 @@ class FourierFeatures(eqx.Module):
 def append_waves(x: Array, frequencies: Array) -> Array:
     """(x, sin 2πxB, cos 2πxB), along the last axis."""
     # Precise, so that phases of many cycles keep their fraction.
-    cycles = jnp.matmul(x, frequencies, precision="highest")
-    phases = 2 * pi * cycles.astype(jnp.promote_types(x.dtype, jnp.float32))
+    precise = jnp.promote_types(jnp.result_type(x, frequencies), jnp.float32)
+    phases = (
+        2 * pi * jnp.matmul(x.astype(precise), frequencies.astype(precise), precision="highest")
+    )
     waves = [jnp.sin(phases).astype(x.dtype), jnp.cos(phases).astype(x.dtype)]
     return jnp.concatenate([x, *waves], axis=-1)

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -111,6 +112,10 @@ def test_predictors_that_run_networks_are_applied_again(implicit, tmp_path):
     rows = {row: i for i, row in enumerate(alone.rows)}
     places = [rows[row] for row in report.tested]
     np.testing.assert_array_equal(alone.predicted[places].astype(int), report.predicted[1])
+    (tmp_path / "apart").mkdir()
+    copied = shutil.copy(tmp_path / "model-1.safetensors", tmp_path / "apart")
+    with pytest.raises(PredictError, match=r"it runs networks, and only result.json beside it"):
+        predict.apply(copied, implicit)
     (tmp_path / "model-1.safetensors").write_bytes(b"damaged")
     with pytest.raises(PredictError, match="not a complete safetensors file"):
         predict.apply(tmp_path / "model-1.safetensors", implicit)

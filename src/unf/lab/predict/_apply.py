@@ -10,11 +10,12 @@ from jaxtyping import Int
 
 from ...models import Fitted, load_model
 from ...models._fitted import predict_together
+from ...spec import SpecError
 from ...zoo import MixedZoo, Zoo, ZooError
 from ...zoo._zoo import Split
 from ._examples import finite_weights, parts_of
 from ._methods import METHODS, PredictError, network_of, networks_of
-from ._report import read_report
+from ._report import RESULT, read_report
 
 MODELS = "model-{}.safetensors"
 
@@ -62,6 +63,9 @@ def apply(checkpoint: str | os.PathLike, zoo: Zoo | MixedZoo) -> Predictions:
     for file in files:
         try:
             model: Any = load_model(file, fn=fn)
+        except SpecError as error:
+            beside = f"it runs networks, and only {RESULT} beside it says how"
+            raise PredictError(f"{file}: {beside if report is None else error}") from error
         except ValueError as error:
             raise PredictError(str(error)) from error
         if not isinstance(model, Fitted):  # written by an early version
