@@ -2,12 +2,14 @@
 
 import json
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from unf.lab.cli import main
+from unf.lab.cli._network import load_example
 from unf.zoo import Zoo
 
 SOURCE = """
@@ -89,6 +91,21 @@ def test_state_dicts_are_imported(tmp_path, capsys, suffix):
     assert not (tmp_path / "other").exists()
 
 
+def test_probes_run_modules(tmp_path):
+    """As those of a zoo of state dicts are run with `unf predict train --network`."""
+    (tmp_path / "users_probed.py").write_text(
+        "from tests.torch.test_command import tied_example as example\n"
+    )
+    module, x = Tied().eval(), torch.randn(128, 3)
+    example = load_example(f"{tmp_path}/users_probed.py:example")
+    network = example.runnable(example.infer())
+    assert network.input_shape == (3,) and network.start is None
+    state = module.state_dict()
+    weights = {x.path: jnp.asarray(state[x.path].numpy()) for x in example.infer().leaves}
+    found = network.fn(weights, jnp.asarray(x.numpy()))
+    np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=1e-5, atol=1e-5)
+
+
 def test_published_sirens_are_imported(tmp_path):
     """In the layout of DWSNets: a folder for each image, named after its class and number."""
     modules = [
@@ -131,6 +148,7 @@ def test_modules_are_aligned_and_merged(tmp_path, capsys):
     (tmp_path / "users_shared.py").write_text(
         "from tests.torch.test_command import shared_example as example\n"
     )
+    torch.manual_seed(0)  # one order of four neurons in 24 would move none
     modules, tokens = [Shared() for _ in range(2)], torch.arange(7)[None]
     files = [f"{tmp_path}/{name}.pt" for name in "ab"]
     for module, file in zip(modules, files, strict=True):

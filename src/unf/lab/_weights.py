@@ -11,7 +11,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 from safetensors.numpy import save as save_safetensors
 
 from .._persistence import parse_safetensors, write_whole
@@ -32,7 +32,7 @@ class Fit:
     space: WeightSpace
     others_allowed: bool
 
-    def tree(self, arrays: Arrays) -> PyTree:
+    def tree(self, arrays: Mapping[str, np.ndarray | Array]) -> PyTree:
         """The tree; raises Misfit if arrays are missing, have another shape, or are unknown."""
         by_name = {_plain(name): array for name, array in arrays.items()}
         left_out = self.space.notes.left_out if self.space.notes else ()

@@ -28,7 +28,9 @@ from .lopt import GRIDS, Comparison
 from .lopt._evaluate import TITLES, part_ends, title
 from .predict import METHODS, Report
 from .tasks._addition import as_text
+from .tasks._implicit import Siren
 from .zoos import ImplicitZoo, TinyRNN
+from .zoos._published import PublishedSirens, about
 from .zoos._recipe import recipe_of
 
 if TYPE_CHECKING:
@@ -189,8 +191,9 @@ def zoo_panels(zoo: Zoo | MixedZoo) -> list[Panel]:
     rows = zoo.trained
     if not len(rows):
         raise ZooError(f"{zoo}: no finished networks to draw yet")
-    if isinstance(zoo, Zoo) and zoo.kind == ImplicitZoo.name:
-        return _image_panels(zoo)
+    known = about(zoo)
+    if isinstance(known, ImplicitZoo | PublishedSirens) and isinstance(zoo, Zoo):
+        return _image_panels(zoo, known.task)
     settings = {name: column[rows] for name, column in zoo.settings.items()}
     scores = {name: column[rows] for name, column in zoo.scores.items()}
     (name, first), *others = scores.items()
@@ -208,17 +211,23 @@ def zoo_panels(zoo: Zoo | MixedZoo) -> list[Panel]:
     return panels
 
 
-def _image_panels(zoo: Zoo) -> list[Panel]:
-    """What implicit networks have learned, and how exactly."""
-    error = np.maximum(zoo.scores["loss"][zoo.trained].mean(axis=1), 1e-20)
+def _image_panels(zoo: Zoo, task: Siren) -> list[Panel]:
+    """What implicit networks have learned, and how exactly, or how bright it is."""
+    name, score = next(iter(zoo.scores.items()))
+    score = score[zoo.trained].mean(axis=1)
+    title, label = f"How the {name} is distributed", _score_label(name)
+    if "loss" in zoo.scores:
+        error = np.maximum(zoo.scores["loss"][zoo.trained].mean(axis=1), 1e-20)
+        score = -10 * np.log10(error)
+        title, label = "How exact the images are", "peak signal-to-noise ratio (dB)"
 
-    def ratios(axis: Axes) -> None:
-        axis.hist(-10 * np.log10(error), bins=40, color=PALETTE[0])
-        axis.set(xlabel="peak signal-to-noise ratio (dB)", ylabel="networks")
+    def histogram(axis: Axes) -> None:
+        axis.hist(score, bins=40, color=PALETTE[0])
+        axis.set(xlabel=label, ylabel="networks")
 
-    note = f"The images of {min(_IMAGES, len(error))} networks, by class."
-    images = Panel("Images drawn from the weights", partial(_draw_images, zoo=zoo), note)
-    return [images, Panel("How exact the images are", ratios)]
+    note = f"The images of {min(_IMAGES, len(score))} networks, by class."
+    draw = partial(_draw_images, zoo=zoo, task=task)
+    return [Panel("Images drawn from the weights", draw, note), Panel(title, histogram)]
 
 
 def score_panels(
@@ -517,9 +526,8 @@ def _draw_losses(axis: Axes, comparison: Comparison, part: str) -> None:
     axis.set(xlabel="training step", ylabel="loss")
 
 
-def _draw_images(axis: Axes, zoo: Zoo) -> None:
+def _draw_images(axis: Axes, zoo: Zoo, task: Siren) -> None:
     """Images of the first networks, in two rows, by class."""
-    task: Any = recipe_of(zoo).task  # type: ignore[attr-defined]
     rows = zoo.trained[:_IMAGES]
     rows = rows[np.argsort(zoo.settings["label"][rows], kind="stable")]
     drawn = np.clip(jax.jit(jax.vmap(task.draw))(zoo.weights(rows)), 0, 1)

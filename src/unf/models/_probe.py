@@ -121,9 +121,8 @@ class Probe(eqx.Module):
                 remedy="pass as many inputs as are learned",
             )
         self.start = start
-        weights = [jax.ShapeDtypeStruct(leaf.shape, jnp.float32) for leaf in space.leaves]
         try:
-            found = jax.tree.leaves(jax.eval_shape(fn, space.unflatten(weights), self.inputs))
+            found = jax.tree.leaves(jax.eval_shape(fn, space.to_shapes(), self.inputs))
         except Exception as error:  # it is the caller's, and can fail in any way
             raise SpecError(
                 "fn does not run on the inputs of a probe",

@@ -6,12 +6,15 @@ import io
 import json
 import shutil
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tests.lab.cli.test_commands import run
+from unf.lab.cli._network import load_example
 from unf.lab.predict import METHODS
-from unf.models import StatNN
+from unf.models import Probe, StatNN
 from unf.zoo import Zoo
 
 MODELS = 40
@@ -29,6 +32,15 @@ def network(params, x):
 
 def example():
     return network, SHAPES, jax.ShapeDtypeStruct((1, 2), "float32")
+
+def with_values():
+    return network, SHAPES, 5 + jnp.arange(24, dtype=jnp.float32).reshape(12, 2)
+
+def wider():
+    return network, {"w0": jnp.zeros((2, 4)), "w1": jnp.zeros(4)}, jnp.zeros((1, 2))
+
+def of_whole_numbers():
+    return lambda params, x: network(params, x + 0.0), SHAPES, jnp.zeros((1, 2), "int32")
 
 def written():
     return WeightSpace.from_spec({"w0": "[in] hidden"}, {"w0": SHAPES["w0"]})
@@ -86,7 +98,16 @@ def small_predictors(monkeypatch):
     def make(problem, key):
         return StatNN(problem.space, 1, problem.out_size, key=key, mlp_width=8, mlp_layers=2)
 
+    def make_probe(problem, key):
+        network = problem.network
+        start = network.start and network.start(4, key=key)
+        return Probe(
+            network.fn, problem.space, network.input_shape, problem.out_size, key=key,
+            num_probes=4, scale=network.scale, start=start, mlp_width=8, mlp_layers=2,
+        )  # fmt: skip
+
     monkeypatch.setitem(METHODS, "statnn", dataclasses.replace(METHODS["statnn"], make=make))
+    monkeypatch.setitem(METHODS, "probe", dataclasses.replace(METHODS["probe"], make=make_probe))
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +189,56 @@ def test_predict_a_single_measurement_without_settings(zoo, tmp_path, capsys):
     page = (out / "report.html").read_text()
     assert "predictor of share" in page and "retest" not in page and "nan" not in page
     assert run("zoo", "plot", tmp_path / "zoo") == 0
+
+
+@pytest.mark.usefixtures("small_predictors")
+def test_probes_run_networks_that_the_user_names(zoo, folder, tmp_path, capsys):
+    """Probes of one zoo, applied to it with and without saying how to run the networks."""
+    network = "--network", f"{folder}/users_nets.py:with_values"
+    words = ["--method", "probe", "--seeds", 1, "--epochs", 1, "--quiet"]
+    out = tmp_path / "probe"
+    assert run("predict", "train", "--zoo", zoo, *words, *network, "--out", out) == 0
+    config = (out / "config.toml").read_text()
+    assert 'network = "' in config and "users_nets.py:with_values" in config
+    capsys.readouterr()
+    assert run("predict", "apply", "--checkpoint", out, "--zoo", zoo, *network) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert len(rows) == MODELS - 1 and all(0 < float(row["predicted"]) < 1 for row in rows)
+    assert run("predict", "apply", "--checkpoint", out, "--zoo", zoo) == 1
+    assert "nothing says how to run those of this zoo (imported); pass --network" in (
+        capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "method", "message"),
+    [
+        ("wider", "probe", "than the zoo's: 'w0' has shape (2, 3), expected (2, 4)"),
+        ("of_whole_numbers", "probe", "one input, a batch of floating-point numbers; it has int32"),
+        ("written", "probe", "returned a WeightSpace, without a network to run"),
+        ("example", "statnn", "'statnn' does not run networks; leave out --network"),
+    ],
+)  # fmt: skip
+def test_networks_that_cannot_be_probed(zoo, folder, tmp_path, capsys, target, method, message):
+    words = ["--method", method, "--out", tmp_path / "x", "--quiet"]
+    network = "--network", f"{folder}/users_nets.py:{target}"
+    assert run("predict", "train", "--zoo", zoo, *words, *network) == 1
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_probes_start_near_inputs_with_values(folder, zoo):
+    for target, near in (("with_values", True), ("example", False)):
+        example = load_example(f"{folder}/users_nets.py:{target}")
+        runnable = example.runnable(Zoo(zoo).space)
+        assert (runnable.start is not None) == near and runnable.input_shape == (2,)
+    given = load_example(f"{folder}/users_nets.py:with_values")
+    runnable = given.runnable(Zoo(zoo).space)
+    drawn = runnable.start(30, key=jax.random.key(0))
+    found, inputs = ({tuple(row) for row in np.asarray(x)} for x in (drawn, given.inputs[0]))
+    assert found <= inputs and len(found) > 5
+    params = jax.tree.map(lambda x: jnp.asarray(x[0]), Zoo(zoo).weights([3]))
+    np.testing.assert_allclose(runnable.fn(params, drawn), given.function(params, drawn), rtol=1e-6)
 
 
 def test_a_score_that_the_zoo_does_not_have(zoo, tmp_path, capsys):

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import unf
-from unf.lab import _weights
+from unf.lab import _weights, predict
 from unf.lab.cli import main
-from unf.lab.zoos._published import read_published
-from unf.zoo import ZooError
+from unf.lab.predict._methods import problem_of
+from unf.lab.zoos._published import about, read_published
+from unf.zoo import Zoo, ZooError
 
 RNG = np.random.default_rng(0)
 
@@ -82,6 +83,53 @@ def test_copies_of_an_image_stay_together(tmp_path):
     write(tmp_path / "randinit_smaller_3s" / "net50003.pth", siren("net", "net.2", 3))
     zoo = read_published(tmp_path, "nfn-siren", show_progress=False)
     assert zoo.settings["heldout"].sum() == 1, "numbers go on with the test images"
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """Color images: one network each, in NFN's layout."""
+    folder = tmp_path_factory.mktemp("nfn")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(_weights.READERS, ".pth", _weights._read_npz)
+        for i in range(30):
+            write(folder / f"randinit_smaller_{i % 10}s" / f"net{i}.pth", siren("net", "net.2", 3))
+        read_published(folder, "nfn-siren", show_progress=False).save(folder / "zoo")
+    return Zoo(folder / "zoo")
+
+
+def test_imported_networks_draw_their_images(published):
+    """As NFN's code does: ω = 30, pixels from edge to edge, and values from −1 to 1."""
+    weights = jax.tree.map(lambda x: x[3], published.weights())
+    line = np.linspace(-1, 1, 32)
+    x = np.stack(np.meshgrid(line, line, indexing="ij"), axis=-1)
+    for i in range(3):
+        x = x @ weights[f"layer{i}"]["kernel"] + weights[f"layer{i}"]["bias"]
+        x = np.sin(30 * x) if i < 2 else x
+    drawn = about(published).task.draw(weights)
+    np.testing.assert_allclose(drawn, x / 2 + 0.5, atol=1e-4)
+    assert published.scores["brightness"][3, 0] == pytest.approx(np.mean(x) / 2 + 0.5, abs=1e-5)
+
+
+def test_imported_networks_are_probed(published):
+    problem = problem_of(published, "probe", 10)
+    probe = predict.METHODS["probe"].make(problem, jax.random.key(0))
+    weights = jax.tree.map(lambda x: x[3], published.weights())
+    answers = problem.network.fn(weights, probe.inputs)
+    features = jax.tree.map(lambda x: jnp.asarray(x)[..., None], weights)
+    np.testing.assert_allclose(probe(features), probe.head(answers.reshape(-1)), rtol=1e-5)
+
+
+def test_imported_networks_are_moved_and_their_signs_mean_nothing(published, tmp_path, capsys):
+    words = ["predict", "train", "--zoo", published.path, "--method", "statnn", "--augment"]
+    words += ["--seeds", 1, "--epochs", 1, "--out", tmp_path / "out", "--json", "--quiet"]
+    assert main([str(x) for x in words]) == 0
+    assert '"h0"' in capsys.readouterr().out
+    weights, model = published.weights(), unf.load_model(tmp_path / "out" / "model-0.safetensors")
+    signs = {"h0": -jnp.ones(4), "h1": jnp.array([1.0, -1.0, 1.0, -1.0])}
+    flipped = jax.vmap(lambda x: published.space.flip(x, signs))(weights)
+    np.testing.assert_allclose(model.predict(flipped), model.predict(weights), rtol=1e-4)
+    assert main(["zoo", "plot", str(published.path), "--out", str(tmp_path / "zoo.png")]) == 0
+    assert (tmp_path / "zoo.png").read_bytes().startswith(b"\x89PNG")
 
 
 def write_cnns(folder, networks=10, steps=(0, 43, 86)):

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray, PyTree
 from tyro.conf import Positional, arg
 
 from ..._progress import say
@@ -23,6 +23,8 @@ from ...graph import infer
 from ...spec import WeightSpace, verify
 from ...spec._tree import format_path
 from ...viz import draw_space, draw_terms
+from .._weights import Fit, Misfit
+from ..tasks import Runnable
 from ._command import Command, CommandError, File, print_json
 
 Target = Annotated[Positional[str], arg(metavar="TARGET")]
@@ -204,6 +206,50 @@ class Example:
         if _is_module(self.network):
             return tuple(x.numpy(force=True) for x in self.inputs if hasattr(x, "is_meta"))
         return self.inputs
+
+    def runnable(self, space: WeightSpace) -> Runnable:
+        """How to probe the networks of a zoo with this weight space.
+
+        Probes start from the inputs if these are several arrays with values, else from N(0, 1).
+
+        Raises:
+            CommandError: if there is not one floating-point input, or the zoo has other arrays.
+        """
+        fn, inputs = self.function, jax.tree.leaves(self.inputs)
+        shapes = [f"{getattr(x, 'dtype', type(x).__name__)}{[*np.shape(x)]}" for x in inputs]
+        if len(inputs) != 1 or "float" not in shapes[0] or not np.shape(inputs[0]):
+            raise CommandError(
+                f"{self.target}: probes are learned, so the network needs one input, a batch of "
+                f"floating-point numbers; it has {', '.join(shapes) or 'none'}"
+            )
+        fits, paths = Fit(self.infer(), others_allowed=False), [leaf.path for leaf in space.leaves]
+
+        def arrange(params: PyTree) -> PyTree:
+            return fits.tree(dict(zip(paths, jax.tree.leaves(params), strict=True)))
+
+        try:
+            jax.eval_shape(arrange, space.to_shapes())
+        except Misfit as error:
+            raise CommandError(f"{self.target}: another network than the zoo's: {error}") from error
+        return Runnable(
+            lambda params, x: fn(arrange(params), x),
+            tuple(inputs[0].shape[1:]), num_probes=128, **self._start(),
+        )  # fmt: skip
+
+    def _start(self) -> dict[str, Any]:
+        """Where probes start: near the inputs, if they differ."""
+        try:
+            (values,) = (np.asarray(x, np.float32) for x in self.arrays)
+        except CommandError:
+            return {}
+        if not (deviation := float(values.std(axis=0).mean())):
+            return {}
+
+        def start(size: int, *, key: PRNGKeyArray) -> Array:
+            rows = jax.random.choice(key, len(values), (size,), replace=size > len(values))
+            return jnp.asarray(values[np.asarray(rows)])
+
+        return {"start": start, "scale": 0.3 * deviation}
 
     def verify(self, space: WeightSpace, *, key: PRNGKeyArray, signs: Sequence[str]) -> Any:
         """Run the network with permuted weights, and with neurons flipped."""

@@ -22,6 +22,7 @@ from ...zoo._mixed import INDEX
 from ...zoo._zoo import check_free
 from .. import plots, predict
 from ..predict._methods import defaults_of
+from ..tasks import Runnable
 from ..zoos import MixedRecipe, Recipe, build, build_mixed
 from ..zoos._files import read_zoo
 from ..zoos._published import read_published
@@ -261,12 +262,17 @@ class Plot(Command):
 class Train(Job):
     """Train predictors of a score or a class of a zoo's networks, and test them once.
 
+    --network is for the methods probe and reader-probe, which run the networks, on zoos that unf
+    did not build: a function as for unf spec, which returns (fn, params, inputs), or a PyTorch
+    module and its input. Probes start from these inputs if they are several arrays with values.
+
     Examples:
         unf predict train --zoo out/zoo --method unf --seeds 5 --out out/unf
         unf predict train --zoo out/zoo --method statnn
         unf predict train --zoo out/mine --method unf --score accuracy
         unf predict train --zoo out/mixed --method tied
         unf predict train --zoo out/inr --method reader --augment
+        unf predict train --zoo out/mine --method probe --network my_model:example
     """
 
     zoo: ZooFolder  # Networks whose score is to be predicted.
@@ -275,6 +281,8 @@ class Train(Job):
     # Which score to predict; the zoo's first by default, or label if it has that. Also a setting of
     # words, as classes.
     score: Annotated[str | None, arg(metavar="NAME")] = None
+    # The function that returns the network.
+    network: Annotated[str | None, arg(metavar="TARGET")] = None
     seeds: int = 5  # How many predictors to train.
     seed: int = 0  # Seed of the first predictor.
     # How many networks to train on, validate with and test on; 8:1:1 by default.
@@ -301,8 +309,9 @@ class Train(Job):
 
     def run(self) -> None:
         """Train, test and draw."""
+        zoo = open_zoo(self.zoo)
         report = predict.train(
-            open_zoo(self.zoo),
+            zoo,
             self.method,
             self.results,
             score=self.score,
@@ -310,6 +319,7 @@ class Train(Job):
             seeds=self.seeds,
             seed=self.seed,
             sizes=self.split,
+            network=_runnable(self.network, zoo),
             include_diverged=self.include_diverged,
             resume=self.resume,
             overwrite=self.overwrite,
@@ -321,6 +331,15 @@ class Train(Job):
         plots.save(plots.training_curves([report]), self.results / "curves.png")
         print_json(json.loads(report.to_json())) if self.json else print(report)
         say(f"results in {self.results}")
+
+
+def _runnable(target: str | None, zoo: Zoo | MixedZoo) -> Runnable | None:
+    """How to run the networks of a zoo, if the user says how."""
+    if target is None:
+        return None
+    if isinstance(zoo, MixedZoo):
+        raise CommandError("--network is for zoos of one architecture")
+    return load_example(target).runnable(zoo.space)
 
 
 def _cell(value: str | float) -> str:
@@ -338,17 +357,20 @@ class Apply(Command):
 
     Examples:
         unf predict apply --checkpoint out/unf --zoo out/another-zoo > predictions.csv
+        unf predict apply --checkpoint out/probe --zoo out/mine --network my_model:example
     """
 
     # A predictor's file, or the folder of several, whose predictions are averaged.
     checkpoint: Annotated[Path, arg(metavar="PATH")]
     zoo: ZooFolder  # Networks whose weights are read.
+    # The function that returns the network, if the predictor was trained with it.
+    network: Annotated[str | None, arg(metavar="TARGET")] = None
     out: File = None  # The CSV file; standard output by default.
 
     def run(self) -> None:
         """Predict, and print or write a line for each network."""
         zoo = open_zoo(self.zoo)
-        found = predict.apply(self.checkpoint, zoo)
+        found = predict.apply(self.checkpoint, zoo, network=_runnable(self.network, zoo))
         lines = io.StringIO()
         table = csv.writer(lines, lineterminator="\n")
         table.writerow(("model", "predicted", "measured", "split"))

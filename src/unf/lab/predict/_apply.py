@@ -13,6 +13,7 @@ from ...models._fitted import predict_together
 from ...spec import SpecError
 from ...zoo import MixedZoo, Zoo, ZooError
 from ...zoo._zoo import Split
+from ..tasks._task import Runnable
 from ._examples import finite_weights, parts_of
 from ._methods import METHODS, PredictError, network_of, networks_of
 from ._report import RESULT, read_report
@@ -29,13 +30,16 @@ class Predictions(NamedTuple):
     split: np.ndarray
 
 
-def apply(checkpoint: str | os.PathLike, zoo: Zoo | MixedZoo) -> Predictions:
+def apply(
+    checkpoint: str | os.PathLike, zoo: Zoo | MixedZoo, *, network: Runnable | None = None
+) -> Predictions:
     """Predict the score of every finished network of a zoo.
 
     Args:
         checkpoint: a predictor's file, or the folder of an experiment, whose predictors'
             predictions are averaged.
         zoo: the networks whose weights to read.
+        network: how to run the networks, as for `train`.
 
     Returns:
         `rows`, the networks' rows in the zoo; `predicted`, their predicted scores, or the names
@@ -59,7 +63,7 @@ def apply(checkpoint: str | os.PathLike, zoo: Zoo | MixedZoo) -> Predictions:
         raise ZooError(f"{zoo}: no finished networks yet")
     report, fn, models = read_report(files[0].parent), None, []
     if report is not None and METHODS[report.method].probes:
-        fn = network_of(zoo, report.method).fn
+        fn = (network or network_of(zoo, report.method)).fn
     for file in files:
         try:
             model: Any = load_model(file, fn=fn)

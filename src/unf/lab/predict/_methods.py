@@ -26,7 +26,7 @@ from ...models._fitted import Networks, check_networks, predict_together
 from ...spec import WeightSpace
 from ...zoo import MixedZoo, Zoo
 from ..tasks._task import Runnable
-from ..zoos._recipe import RECIPES, recipe_of
+from ..zoos._published import about
 
 
 class PredictError(ValueError):
@@ -179,26 +179,28 @@ too: they pool by role. `reader` is the deeper `unf.models.reader`, `probe` runs
 learned inputs, and `reader-probe` does both."""
 
 
-def problem_of(zoo: Zoo, method: str, classes: int | None) -> Problem:
+def problem_of(
+    zoo: Zoo, method: str, classes: int | None, network: Runnable | None = None
+) -> Problem:
     """What a predictor of one architecture is made for."""
-    # Others need neither the task nor its data.
-    network = network_of(zoo, method) if METHODS[method].probes else None
-    keeps_fixed = zoo.kind in RECIPES and RECIPES[zoo.kind].keeps_fixed
-    return Problem(zoo.space, classes or 1, network, keeps_fixed)
+    known = about(zoo)
+    if METHODS[method].probes:  # others need neither the task nor its data
+        network = network or network_of(zoo, method)
+    return Problem(zoo.space, classes or 1, network, known is not None and known.keeps_fixed)
 
 
 def network_of(zoo: Zoo | MixedZoo, method: str) -> Runnable:
     """How to run the networks of a zoo.
 
     Raises:
-        PredictError: if they cannot be run.
+        PredictError: if that is not known.
     """
-    task = recipe_of(zoo).task if isinstance(zoo, Zoo) and zoo.kind in RECIPES else None
-    network = getattr(task, "network", None)
+    known = about(zoo)
+    network = None if known is None else getattr(known.task, "network", None)
     if network is None:
         raise PredictError(
-            f"{method!r} runs the networks, and those of this zoo ({zoo.kind}) cannot be run; "
-            "expected a zoo of tiny-rnn, varied-rnn, small-cnn or inr, or another method"
+            f"{method!r} runs the networks, and nothing says how to run those of this zoo "
+            f"({zoo.kind}); pass network=, or choose another method"
         )
     return network
 

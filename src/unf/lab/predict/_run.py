@@ -23,7 +23,8 @@ from ...zoo import MixedZoo, Zoo
 from ...zoo._mixed import MixedSplit
 from ...zoo._zoo import Split
 from .._folder import claim
-from ..zoos._recipe import RECIPES, recipe_of
+from ..tasks._task import Runnable
+from ..zoos._published import about
 from ._apply import MODELS
 from ._evaluate import evaluate, evaluate_held_out, largest_gap, settings_predictions
 from ._examples import (
@@ -59,6 +60,7 @@ def train(
     seeds: int = 5,
     seed: int = 0,
     sizes: tuple[int, ...] | None = None,
+    network: Runnable | None = None,
     include_diverged: bool = False,
     resume: bool = False,
     overwrite: bool = False,
@@ -84,6 +86,8 @@ def train(
         seeds: how many predictors to train together.
         seed: the first predictor's seed.
         sizes: how many networks for training, validation and test; by default 8:1:1.
+        network: how to run the networks, for methods that probe them; recipes and published zoos
+            of implicit networks know that by themselves.
         include_diverged: also use networks whose weights are not finite, with zeros in place.
         resume: continue an earlier run with the same arguments, if there is one; if it has
             finished, return its result.
@@ -104,6 +108,8 @@ def train(
             f"{method!r} reads networks of one architecture, and the zoo has {len(zoo.zoos)}; "
             f"expected one of {tied}"
         )
+    if network is not None and not METHODS[method].probes:
+        raise PredictError(f"{method!r} does not run networks; leave out network=")
     if seeds < 1 or seed < 0:
         raise PredictError(f"seeds is {seeds} and seed {seed}; expected at least 1 and 0")
     score = check_score(zoo, score)
@@ -133,6 +139,7 @@ def train(
         score,
         seeds=all_seeds,
         training=training,
+        network=network,
         checkpoints=checkpoints,
         progress=METHODS[method].title if show_progress else False,
     )
@@ -176,6 +183,7 @@ def _fit(
     *,
     seeds: Sequence[int],
     training: Training,
+    network: Runnable | None,
     **options: Any,
 ) -> Fit:
     """Train as the paper does: every epoch, the one with the best τ or accuracy kept."""
@@ -193,7 +201,7 @@ def _fit(
         counts = [len(targets) for targets in learn[1]]
     else:
         learn, choose = (load_examples(zoo, rows, score) for rows in split[:2])
-        problem = problem_of(zoo, method, num_classes(zoo, score))
+        problem = problem_of(zoo, method, num_classes(zoo, score), network)
         models = [make(problem, key) for key in keys]  # one problem: they share what they run
         options |= {"standardize": training.standardize}
         counts = [len(learn[1])]
@@ -227,7 +235,7 @@ def _signs(zoo: Zoo | MixedZoo, training: Training) -> tuple[str, ...]:
         PredictError: if they are not permutations of the zoo.
     """
     if training.signs is None:
-        return RECIPES[zoo.kind].signs if isinstance(zoo, Zoo) and zoo.kind in RECIPES else ()
+        return () if (known := about(zoo)) is None else known.signs
     for space in [zoo.space] if isinstance(zoo, Zoo) else [x.space for x in zoo.zoos.values()]:
         try:
             check_names(training.signs, space.index_shapes)
@@ -238,11 +246,13 @@ def _signs(zoo: Zoo | MixedZoo, training: Training) -> tuple[str, ...]:
 
 def _augment(zoo: Zoo | MixedZoo) -> Augment:
     """How the weights of a zoo may be changed."""
-    change = None
-    if isinstance(zoo, Zoo) and zoo.kind in RECIPES:
-        change = getattr(recipe_of(zoo).task, "augment", None)
+    known = about(zoo)
+    change = None if known is None else getattr(known.task, "augment", None)
     if change is None:
-        raise PredictError(f"augment=True needs a zoo of kind inr; this one is {zoo.kind}")
+        raise PredictError(
+            f"augment=True needs a zoo of implicit networks, of kind inr or imported with a "
+            f"layout; this one is {zoo.kind}"
+        )
     return change
 
 

@@ -5,7 +5,7 @@ from ._attention import GPTTask, ViTTask
 from ._images import CNNTask, MLPTask
 from ._implicit import ImplicitImage
 from ._recurrent import GRUTask, LSTMTask
-from ._task import ImageTask, TextTask
+from ._task import ImageTask, Runnable, TextTask
 from ._text import RNNTask, TransformerTask
 from ._unseen import AutoencoderTask, DeepMLPTask, ResNetTask
 
@@ -22,6 +22,7 @@ __all__ = [
     "MLPTask",
     "RNNTask",
     "ResNetTask",
+    "Runnable",
     "TextTask",
     "TransformerTask",
     "ViTTask",

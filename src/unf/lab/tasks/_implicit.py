@@ -30,13 +30,80 @@ class Pixels(NamedTuple):
     values: Array
 
 
-@dataclass(frozen=True)
-class ImplicitImage(ImageTask):
-    """A SIREN (Sitzmann et al. 2020) that learns one image: coordinates in [−1, 1]² to values.
+class Siren:
+    """What a SIREN (Sitzmann et al. 2020) of an image computes: coordinates in [−1, 1]² to values.
 
-    Two hidden layers are sin(ω(Wx + b)), and values, from 0 to 1, are Wx + b + ½. Training sees
-    all pixels in every step. Images have the size of the official files, if these are there. Those
-    for testing follow those for training.
+    Hidden layers are sin(ω(Wx + b)), and values are g(Wx + b) + ½.
+
+    Attributes:
+        shape: height, width, and channels of the image.
+        mirrored: whether images keep their class in a mirror.
+        frequency: ω.
+        gain: g, with which the values of an image are from 0 to 1.
+    """
+
+    shape: Any
+    mirrored: Any
+    frequency: float
+    gain: float = 1.0
+
+    def values(
+        self, params: PyTree, places: Float[Array, "points 2"]
+    ) -> Float[Array, "points channels"]:
+        """The values at some places."""
+        x: Array = places
+        for i in range(len(params)):
+            layer = params[f"layer{i}"]
+            x = add(x @ layer["kernel"], layer["bias"])
+            x = jnp.sin(self.frequency * x) if i + 1 < len(params) else x
+        return self.gain * x + 0.5
+
+    def draw(self, params: PyTree) -> Float[Array, "height width channels"]:
+        """The image that a network has learned."""
+        return self.values(params, self.places).reshape(self.shape)
+
+    @property
+    def places(self) -> Float[Array, "pixels 2"]:
+        """The centers of pixels, row by row."""
+        height, width, _ = self.shape
+        y, x = ((jnp.arange(n, dtype=jnp.float32) + 0.5) * (2 / n) - 1 for n in (height, width))
+        return jnp.stack(jnp.meshgrid(y, x, indexing="ij"), axis=-1).reshape(-1, 2)
+
+    @property
+    def network(self) -> Runnable:
+        """A function of weights and places.
+
+        Probes start near the middle: outside the image a network says nothing about it, and probes
+        that start there find no way in.
+        """
+        return Runnable(self.values, (2,), scale=0.25, num_probes=256)
+
+    def augment(self, params: PyTree, key: PRNGKeyArray) -> PyTree:
+        """The image moved a little, by other weights: turned, stretched, and shifted at random.
+
+        Images of things, not of digits, are also mirrored at random, left to right.
+        """
+        keys = jax.random.split(key, 4)
+        angle, stretch, shift = (
+            size * jax.random.uniform(each, shape, jnp.float32, -1, 1)
+            for each, size, shape in zip(keys[:3], _MOVES, ((), (2,), (2,)), strict=True)
+        )
+        cos, sin = jnp.cos(angle), jnp.sin(angle)
+        turn = jnp.exp(stretch)[:, None] * jnp.array([[cos, sin], [-sin, cos]])
+        if self.mirrored:
+            side = jax.random.rademacher(keys[3], (), jnp.float32)
+            turn = turn * jnp.stack([jnp.ones(()), side])[None]
+        first = params["layer0"]
+        kernel, bias = turn @ first["kernel"], first["bias"] + shift @ first["kernel"]
+        return {**params, "layer0": {"kernel": kernel, "bias": bias}}
+
+
+@dataclass(frozen=True)
+class ImplicitImage(Siren, ImageTask):
+    """A SIREN with two hidden layers that learns one image.
+
+    Training sees all pixels in every step. Images have the size of the official files, if these
+    are there. Those for testing follow those for training.
 
     Attributes:
         hidden: neurons of each hidden layer.
@@ -58,6 +125,11 @@ class ImplicitImage(ImageTask):
     @cached_property
     def _images(self) -> Images:
         return host_images(self.dataset, self.folder, full=True)
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether images keep their class in a mirror, as things do, and digits do not."""
+        return self.dataset in _MIRRORED
 
     @cached_property
     def labels(self) -> np.ndarray:
@@ -88,64 +160,14 @@ class ImplicitImage(ImageTask):
             params[f"layer{i}"] = {"kernel": bound * drawn[1:], "bias": bias}
         return params
 
-    def values(
-        self, params: PyTree, places: Float[Array, "points 2"]
-    ) -> Float[Array, "points channels"]:
-        """The values at some places."""
-        x: Array = places
-        for i in range(3):
-            layer = params[f"layer{i}"]
-            x = add(x @ layer["kernel"], layer["bias"])
-            x = jnp.sin(self.frequency * x) if i < 2 else x
-        return x + 0.5
-
-    def draw(self, params: PyTree) -> Float[Array, "height width channels"]:
-        """The image that a network has learned."""
-        return self.values(params, self._places).reshape(self.shape)
-
-    @property
-    def _places(self) -> Float[Array, "pixels 2"]:
-        """The centers of pixels, row by row."""
-        height, width, _ = self.shape
-        y, x = ((jnp.arange(n, dtype=jnp.float32) + 0.5) * (2 / n) - 1 for n in (height, width))
-        return jnp.stack(jnp.meshgrid(y, x, indexing="ij"), axis=-1).reshape(-1, 2)
-
-    @property
-    def network(self) -> Runnable:
-        """A function of weights and places.
-
-        Probes start near the middle: outside the image a network says nothing about it, and probes
-        that start there find no way in.
-        """
-        return Runnable(self.values, (2,), scale=0.25, num_probes=256)
-
-    def augment(self, params: PyTree, key: PRNGKeyArray) -> PyTree:
-        """The image moved a little, by other weights: turned, stretched, and shifted at random.
-
-        Images of things, not of digits, are also mirrored at random, left to right.
-        """
-        keys = jax.random.split(key, 4)
-        angle, stretch, shift = (
-            size * jax.random.uniform(each, shape, jnp.float32, -1, 1)
-            for each, size, shape in zip(keys[:3], _MOVES, ((), (2,), (2,)), strict=True)
-        )
-        cos, sin = jnp.cos(angle), jnp.sin(angle)
-        turn = jnp.exp(stretch)[:, None] * jnp.array([[cos, sin], [-sin, cos]])
-        if self.dataset in _MIRRORED:
-            side = jax.random.rademacher(keys[3], (), jnp.float32)
-            turn = turn * jnp.stack([jnp.ones(()), side])[None]
-        first = params["layer0"]
-        kernel, bias = turn @ first["kernel"], first["bias"] + shift @ first["kernel"]
-        return {**params, "layer0": {"kernel": kernel, "bias": bias}}
-
     def data(self) -> Data:
         """All images; held out are the same, pixel by pixel, so that each half has every second."""
         images = self.images
         flat = images.reshape(len(images), -1, images.shape[-1])
         order = np.concatenate([np.arange(i, flat.shape[1], 2) for i in range(2)])
         by_pixel = np.moveaxis(flat[:, order], 1, 0)
-        train = Pixels(self._places, jnp.asarray(flat))
-        return Data(train, Pixels(self._places[order], jnp.asarray(by_pixel)))
+        train = Pixels(self.places, jnp.asarray(flat))
+        return Data(train, Pixels(self.places[order], jnp.asarray(by_pixel)))
 
     def batch(self, examples: Any, *, key: PRNGKeyArray) -> Any:
         """All pixels of the image, as `Pixels`."""

@@ -6,24 +6,87 @@ import gzip
 import os
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from ..._progress import Progress, say
 from ...spec import WeightSpace
-from ...zoo import Zoo, ZooError
+from ...zoo import MixedZoo, Zoo, ZooError
 from ...zoo._arrays import is_name
 from .._weights import Arrays, read_file
+from ..tasks._implicit import Siren
+from ._recipe import RECIPES, Recipe, recipe_of
 
-FREQUENCY = 30.0
-"""ω of the published SIRENs."""
-_RESOLUTION = 28
+_LAYOUT = "layout"
+"""Where the attributes of a zoo have the name of its layout."""
+
+
+@dataclass(frozen=True)
+class PublishedSiren(Siren):
+    """A SIREN of others. Its image has 28×28 pixels, or 32×32 in color, up to the very edges."""
+
+    channels: int
+    gain: float
+    frequency: float = 30.0
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Height, width, and channels of the image."""
+        size = 28 if self.channels == 1 else 32
+        return size, size, self.channels
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether images keep their class in a mirror: color images are of things."""
+        return self.channels > 1
+
+    @property
+    def places(self) -> Float[Array, "pixels 2"]:
+        """Pixels, row by row, the first ones on the edge."""
+        height, width, _ = self.shape
+        lines = (jnp.linspace(-1, 1, n, dtype=jnp.float32) for n in (height, width))
+        return jnp.stack(jnp.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, 2)
+
+
+@dataclass(frozen=True)
+class PublishedSirens:
+    """What is known of the networks of a published zoo, as a `Recipe` knows it of ours.
+
+    Attributes:
+        task: what a network computes.
+        signs: permutations whose neurons have odd activations.
+    """
+
+    task: PublishedSiren
+    signs: tuple[str, ...]
+    keeps_fixed: ClassVar[bool] = True
+
+
+def about(zoo: Zoo | MixedZoo) -> Recipe | PublishedSirens | None:
+    """What is known of a zoo's networks, besides their weights, scores, and settings."""
+    if isinstance(zoo, MixedZoo):
+        return None
+    if zoo.kind in RECIPES:
+        return recipe_of(zoo)
+    layout = zoo.attributes.get(_LAYOUT)
+    if layout not in _GAINS:
+        return None
+    return PublishedSirens(_siren(zoo.space, layout), tuple(zoo.space.sizes))
+
+
+_GAINS = {"dws-siren": 1.0, "nfn-siren": 0.5}
+"""What outputs are multiplied by so that, with ½ added, values are from 0 to 1."""
+
+
+def _siren(space: WeightSpace, layout: str) -> PublishedSiren:
+    return PublishedSiren(space.axis_sizes["out"], _GAINS[layout])
 
 
 def read_published(folder: str | os.PathLike, layout: str, *, show_progress: bool = True) -> Zoo:
@@ -44,7 +107,7 @@ def read_published(folder: str | os.PathLike, layout: str, *, show_progress: boo
     return LAYOUTS[layout](Path(folder), show_progress)
 
 
-class _Siren(NamedTuple):
+class _File(NamedTuple):
     """The file of a network, and what it is of."""
 
     file: Path
@@ -60,10 +123,10 @@ def _read_dws(folder: Path, show: bool) -> Zoo:
         for part in reversed(file.relative_to(folder).parts[:-1]):
             if match := re.fullmatch(r".*_(training|train|testing|test)_(\d+)_(\d+)", part):
                 kind, label, number = match.groups()
-                found.append(_Siren(file, int(number), int(label), kind.startswith("test")))
+                found.append(_File(file, int(number), int(label), kind.startswith("test")))
                 break
     expected = "folders such as mnist_png_training_2_23089 with a .pth file each"
-    return _read_sirens(folder, found, expected, show)
+    return _read_sirens("dws-siren", folder, found, expected, show)
 
 
 def _read_nfn(folder: Path, show: bool) -> Zoo:
@@ -75,17 +138,17 @@ def _read_nfn(folder: Path, show: bool) -> Zoo:
     for file in sorted(folder.rglob("net*.pth")):
         number, label = re.fullmatch(r"net(\d+)", file.stem), re.search(r"_(\d)s", file.parent.name)
         if number and label:
-            found.append(_Siren(file, int(number[1]), int(label[1]), heldout=False))
+            found.append(_File(file, int(number[1]), int(label[1]), heldout=False))
     expected = "folders such as randinit_smaller_5s with files such as net123.pth"
     if not found:
         raise ZooError(f"{folder}: no networks; expected {expected}")
     colors = len(_layers(read_file(found[0].file), found[0].file)[-1][1])
     first = 60_000 if colors == 1 else 50_000
     found = [each._replace(heldout=each.image >= first) for each in found]
-    return _read_sirens(folder, found, expected, show)
+    return _read_sirens("nfn-siren", folder, found, expected, show)
 
 
-def _read_sirens(folder: Path, found: list[_Siren], expected: str, show: bool) -> Zoo:
+def _read_sirens(layout: str, folder: Path, found: list[_File], expected: str, show: bool) -> Zoo:
     if not found:
         raise ZooError(f"{folder}: no networks; expected {expected}")
     first = _layers(read_file(found[0].file), found[0].file)
@@ -111,7 +174,12 @@ def _read_sirens(folder: Path, found: list[_Siren], expected: str, show: bool) -
             )
             progress.advance()
     stacked = jax.tree.map(lambda *x: np.stack(x), *networks)
-    brightness = np.asarray(jax.lax.map(_brightness, stacked, batch_size=256))
+    task = _siren(space, layout)
+
+    def brightness(params: PyTree) -> Array:
+        return jnp.mean(task.draw(params))
+
+    scores = {"brightness": np.asarray(jax.lax.map(brightness, stacked, batch_size=256))}
     # Images for testing have numbers of their own in one of the sets.
     numbers = np.array([each.image + 10_000_000 * each.heldout for each in found], float)
     settings = {
@@ -122,7 +190,9 @@ def _read_sirens(folder: Path, found: list[_Siren], expected: str, show: bool) -
     if not settings["heldout"].any():
         del settings["heldout"]
         say("no network is of a test image; images will be divided at random")
-    return Zoo.from_arrays(stacked, {"brightness": brightness}, space, settings=settings)
+    zoo = Zoo.from_arrays(stacked, scores, space, settings=settings)
+    zoo.attributes[_LAYOUT] = layout
+    return zoo
 
 
 def _layers(arrays: Arrays, file: Path) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -136,17 +206,6 @@ def _layers(arrays: Arrays, file: Path) -> list[tuple[np.ndarray, np.ndarray]]:
         shapes = {name: x.shape for name, x in arrays.items()}
         raise ZooError(f"{file}: expected the weights and biases of an MLP, and found {shapes}")
     return [(np.ascontiguousarray(w.T), b) for w, b in zip(weights, biases, strict=True)]
-
-
-def _brightness(params: PyTree) -> Array:
-    """The mean output of a SIREN over the image."""
-    line = jnp.linspace(-1, 1, _RESOLUTION, dtype=jnp.float32)
-    x = jnp.stack(jnp.meshgrid(line, line, indexing="ij"), axis=-1).reshape(-1, 2)
-    for i in range(len(params)):
-        layer = params[f"layer{i}"]
-        x = x @ layer["kernel"] + jnp.broadcast_to(layer["bias"], (len(x), len(layer["bias"])))
-        x = jnp.sin(FREQUENCY * x) if i + 1 < len(params) else x
-    return jnp.mean(x)
 
 
 _CNN_SCORES = ("test_accuracy", "test_loss", "train_accuracy", "train_loss")
