@@ -50,6 +50,15 @@ def test_values_and_gradients_are_jaxs(space, batch):
         np.testing.assert_allclose(inputs[name].grad, gradient, rtol=1e-4, atol=1e-6)
 
 
+def test_fitted_models_predict_the_same(space):
+    model = unf.models.StatNN(space, 1, 1, key=KEY, mlp_width=8, mlp_layers=2)
+    weights = draw(space, 20)
+    fitted = unf.fit(model, weights, np.arange(20.0), key=KEY, epochs=1).model
+    functional = unf.torch.Functional(fitted, batch=True)
+    wanted = jax.vmap(fitted)(weights)
+    np.testing.assert_allclose(functional(as_tensors(weights)).detach(), wanted, rtol=1e-5)
+
+
 def test_pytorchs_optimizers_train_it(space):
     functional = unf.torch.Functional(unf.nn.UNFLinear(space, 1, 1, key=KEY))
     optimizer = torch.optim.Adam(functional.parameters(), lr=0.01)

@@ -40,7 +40,7 @@ def to_torch(array: Any) -> Tensor:
 
 def copy_to_torch(array: Any) -> Tensor:
     """An array as a tensor in new memory, on the CPU through NumPy, which is faster."""
-    if isinstance(array, jax.Array) and array.devices().pop().platform != "cpu":
+    if isinstance(array, jax.Array) and "cpu" not in {x.platform for x in array.devices()}:
         return torch.from_dlpack(array).clone()
     array = np.array(array)
     if array.dtype == jnp.bfloat16:
