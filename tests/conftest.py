@@ -113,6 +113,7 @@ NIGHTLY = (
     "test_all_methods_take_as_many_steps",
     "test_results_are_kept",
     "test_editing",
+    "test_page_prints_what_it_says[implicit-networks",
     "test_classes_are_predicted_and_scored[kind",
     "test_the_class_of_the_image_is_the_default",
     "test_training_lowers_the_loss[varied-rnn",
