@@ -154,9 +154,22 @@ def test_stopped_and_resumed_is_the_same(tmp_path):
     for options in ({"epochs": 4}, {"learning_rate": 1e-2}, {"key": jax.random.key(7)}):
         with pytest.raises(ValueError, match="a checkpoint of another job"):
             fit(make(), WEIGHTS, SIGNAL, checkpoints=tmp_path, **OPTIONS | options)
-    for model, targets in ((make(jax.random.key(7)), SIGNAL), (make(), -SIGNAL)):
+    others = (
+        make(jax.random.key(7)),
+        StatNN(SPACE, 1, 1, key=KEY, mlp_width=16, mlp_layers=2, activation="gelu"),
+    )
+    for model, targets, validation in (
+        (others[0], SIGNAL, 0.1), (others[1], SIGNAL, 0.1), (make(), -SIGNAL, 0.1),
+        (make(), SIGNAL, 0.2),
+    ):  # fmt: skip
         with pytest.raises(ValueError, match="a checkpoint of another job"):
-            fit(model, WEIGHTS, targets, checkpoints=tmp_path, **OPTIONS)
+            fit(model, WEIGHTS, targets, checkpoints=tmp_path, validation=validation, **OPTIONS)
+    pairs = [
+        (jax.tree.map(lambda x, i=i: x[i : i + 9], WEIGHTS), SIGNAL[i : i + 9]) for i in (0, 9)
+    ]
+    fit(make(), WEIGHTS, SIGNAL, checkpoints=tmp_path / "pair", validation=pairs[0], **OPTIONS)
+    with pytest.raises(ValueError, match="a checkpoint of another job"):
+        fit(make(), WEIGHTS, SIGNAL, checkpoints=tmp_path / "pair", validation=pairs[1], **OPTIONS)
 
 
 def test_dropout_is_on_in_training_and_off_afterwards():
@@ -283,6 +296,17 @@ def test_more_mistakes():
         fit([], WEIGHTS, SIGNAL, **OPTIONS)
     with pytest.raises(ValueError, match="rather than a vector"):
         fit(unf.models.UNF(SPACE, 1, 1, key=KEY, num_layers=1), WEIGHTS, SIGNAL, **OPTIONS)
+    with pytest.raises(ValueError, match=r"the loss of one network has shape \(1,\)"):
+        fit(make(), WEIGHTS, SIGNAL[:, None], loss=lambda y, wanted: (y - wanted) ** 2, **OPTIONS)
+    one, none = ((jax.tree.map(lambda x, n=n: x[:n], WEIGHTS), SIGNAL[:n]) for n in (1, 0))
+    with pytest.raises(ValueError, match="one network has no τ"):
+        fit(make(), WEIGHTS, SIGNAL, validation=one, keep="score", **OPTIONS)
+    with pytest.raises(ValueError, match="validation= has no networks"):
+        fit(make(), WEIGHTS, SIGNAL, validation=none, **OPTIONS)
+    both = jax.tree.map(lambda x: np.stack([x, x], axis=-1), WEIGHTS)
+    with pytest.raises(ValueError, match="maps 2 channels of weights to 1"):
+        model = unf.models.UNF(SPACE, 2, 1, key=KEY, num_layers=1)
+        fit(model, both, SIGNAL, loss=lambda y, wanted: jnp.mean(y["w0"]), **OPTIONS)
     broken = jax.tree.map(np.copy, WEIGHTS)
     jax.tree.leaves(broken)[1][5] = np.nan
     with pytest.raises(SpecError, match="not finite, in 1 networks"):

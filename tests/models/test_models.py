@@ -1,5 +1,6 @@
 """Deep models, and saving them."""
 
+import inspect
 import json
 from functools import cache
 
@@ -26,6 +27,8 @@ from unf.models import (
     reader,
 )
 from unf.models._neurons import _send, make_graph
+from unf.models._probe import make_head
+from unf.models._unf import record_call
 from unf.nn import InvariantPool, UNFLinear
 from unf.testing import assert_equivariant, assert_invariant, random_features, spaces
 
@@ -93,6 +96,15 @@ def test_round_trip(name, tmp_path):
     for a, b in zip(jax.tree.leaves(model(x)), jax.tree.leaves(again(x)), strict=True):
         np.testing.assert_array_equal(a, b)
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_sizes_may_be_numpys_numbers():
+    """Without the tests' checks of types, which users do not have."""
+    sizes = np.array([5, 3, 4, 2])
+    head = inspect.unwrap(make_head)(*sizes, "relu", jax.random.key(0))
+    assert head(jnp.ones(5)).shape == (3,)
+    _, options = record_call("StatNN", {"out_size": sizes[1], "scale": jnp.ones(()), "n": "a"})
+    assert json.loads(json.dumps(dict(options))) == {"out_size": 3, "scale": 1.0, "n": "a"}
 
 
 def test_half_precision_is_kept(tmp_path):

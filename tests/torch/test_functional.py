@@ -1,5 +1,7 @@
 """Models of this library as PyTorch modules, with the gradients of JAX."""
 
+import copy
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -57,6 +59,28 @@ def test_fitted_models_predict_the_same(space):
     functional = unf.torch.Functional(fitted, batch=True)
     wanted = jax.vmap(fitted)(weights)
     np.testing.assert_allclose(functional(as_tensors(weights)).detach(), wanted, rtol=1e-5)
+    constants = {name: x.clone() for name, x in functional.named_buffers()}
+    assert {name.partition("/")[0] for name in constants} == {
+        "shift", "scale", "out_shift", "out_scale"
+    }  # fmt: skip
+    assert all(name.startswith("model/") for name, _ in functional.named_parameters())
+    arrays = (jax.tree.leaves(eqx.filter(x, eqx.is_array)) for x in (functional.model, fitted))
+    for x, y in zip(*arrays, strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_copies_have_parameters_of_their_own(space):
+    functional = unf.torch.Functional(unf.nn.UNFLinear(space, 1, 1, key=KEY))
+    x = as_tensors(draw(space))
+    before = functional(x)["0.bias"].detach().clone()
+    best = copy.deepcopy(functional)
+    with torch.no_grad():
+        for parameter in functional.parameters():
+            parameter.add_(1.0)
+    torch.testing.assert_close(best(x)["0.bias"], before)
+    assert not torch.allclose(functional(x)["0.bias"], before)
+    averaged = torch.optim.swa_utils.AveragedModel(best)
+    torch.testing.assert_close(averaged(x)["0.bias"], before)
 
 
 def test_pytorchs_optimizers_train_it(space):

@@ -2,6 +2,7 @@
 
 import collections
 import json
+from itertools import combinations
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from unf.spec import SpecError, WeightSpace
+from unf.testing import spaces
 from unf.zoo import Status, Zoo, ZooError
 from unf.zoo._store import Store
 
@@ -270,3 +272,21 @@ def test_damage_is_found_and_comes_with_its_remedy(tmp_path):
     chunk.write_bytes(bytes([chunk.read_bytes()[0] ^ 1]) + chunk.read_bytes()[1:])
     ((_, why),) = Zoo(tmp_path / "zoo").damage()
     assert "a chunk was altered; write the zoo again" in why and "resume" not in why
+
+
+@pytest.mark.parametrize("images", [5, 10, 40])
+def test_few_images_with_many_networks_are_divided(images):
+    of = np.repeat(np.arange(images), 200 // images).astype(float)
+    space = spaces.mlp(2, 3, 1)
+    weights = space.unflatten([np.zeros((200, *leaf.shape)) for leaf in space.leaves])
+    zoo = Zoo.from_arrays(weights, np.ones(200), space, settings={"image": of})
+    parts = [set(of[rows]) for rows in zoo.split()]
+    assert all(parts) and not any(a & b for a, b in combinations(parts, 2))
+
+
+def test_too_few_images_are_refused():
+    space = spaces.mlp(2, 3, 1)
+    weights = space.unflatten([np.zeros((60, *leaf.shape)) for leaf in space.leaves])
+    images = {"image": np.repeat([0.0, 1.0], 30)}
+    with pytest.raises(ZooError, match="have 1 images, too few to train on some"):
+        Zoo.from_arrays(weights, np.ones(60), space, settings=images).split()

@@ -5,6 +5,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import groupby
 from math import gcd
@@ -159,7 +160,7 @@ def fit(
         on_epoch: called after each epoch with its number, from 1, and its part of the history.
         checkpoints: a folder for the state after each epoch. If it holds some, training goes on
             from the last one, to the same result; those of another fit are refused, except that
-            functions are told apart by their names only.
+            functions are told apart by their names only, and optimizers by their states.
         progress: show the rate and the time left on standard error, by default on a terminal;
             a string is shown in front.
 
@@ -172,6 +173,8 @@ def fit(
     keys = _keys(key, len(models))
     augment = _find_augmentation(augment, models[0], spaces)
     train, valid = _examples(models[0], weights, targets, spaces, validation, loss, keys[0])
+    if keep == "score" and loss != "cross-entropy" and sum(x.num_networks for x in valid) < 2:
+        raise ValueError("keep is 'score', and one network has no τ; validate with at least 2")
     networks = sum(part.num_networks for part in train)
     _check_size(models[0], networks)
     sizes = [min(batch_size, part.num_networks) for part in train]
@@ -187,6 +190,8 @@ def fit(
     signs = _check_signs(signs, models[0], train)
     constants = _constants(_oriented(train, models[0], signs), loss, standardize)
     fitted = Fitted(None, **constants, loss=loss, signs=signs)
+    if callable(loss):
+        _check_cost(loss, replace(fitted, model=models[0]), train[0])
     if loss == "mse":
         train, valid = ([_in_units(part, fitted) for part in parts] for parts in (train, valid))
     if isinstance(checkpoints, str | os.PathLike):
@@ -194,7 +199,8 @@ def fit(
         options |= {"loss": _name(loss), "standardize": standardize, "keep": keep}
         options |= {} if augment is None else {"augment": _name(augment)}
         options |= {"signs": list(signs)} if signs else {}
-        job = {"what": "checkpoint of a fit", **options, "data": _digest(models, keys, train)}
+        data = _digest(models, keys, [*train, *valid])
+        job = {"what": "checkpoint of a fit", **options, "data": data}
         checkpoints = Checkpoints(Path(checkpoints), job)
     show = is_first() and (sys.stderr.isatty() if progress is None else bool(progress))
     label = progress if isinstance(progress, str) else "fit"
@@ -445,6 +451,24 @@ def _check_options(models: list, loss: Any, keep: str, epochs: int, batch_size: 
         raise ValueError("the models differ in more than their parameters; fit them one by one")
 
 
+def _check_cost(loss: LossFunction, fitted: Fitted, part: _Part) -> None:
+    """A loss that is a function returns one number for one network."""
+
+    def cost(fitted: Fitted, x: PyTree, y: Any) -> Any:
+        return loss((fitted if part.space is None else fitted.on(part.space))(x), y)
+
+    one = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape[1:], jax.dtypes.canonicalize_dtype(x.dtype)),
+        tuple(part.examples),
+    )
+    found = eqx.filter_eval_shape(cost, fitted, *one)
+    if getattr(found, "shape", None) != ():
+        got = getattr(found, "shape", jax.tree.structure(found))
+        raise ValueError(
+            f"the loss of one network has shape {got}; expected a single number, such as the mean"
+        )
+
+
 def _check_size(model: Any, networks: int) -> None:
     count = sum(x.size for x in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
     if count > _MANY_PARAMETERS * networks:
@@ -479,11 +503,14 @@ def _seed(key: PRNGKeyArray) -> int:
     return int.from_bytes(np.asarray(jax.random.key_data(key)).astype(">u4").tobytes())
 
 
-def _digest(models: list[Any], keys: Keys, train: list[_Part]) -> str:
+def _digest(models: list[Any], keys: Keys, parts: list[_Part]) -> str:
     """A checksum of what training starts from: models, keys, weights and targets."""
-    examples = [part.examples for part in train]
+    examples = [part.examples for part in parts]
     trees = (eqx.filter(models, eqx.is_array), jax.random.key_data(keys), examples)
-    return digest({str(i): np.asarray(x) for i, x in enumerate(jax.tree.leaves(trees))})
+    arrays = {str(i): np.asarray(x) for i, x in enumerate(jax.tree.leaves(trees))}
+    _, options = getattr(models[0], "made_by", None) or ("", ())
+    text = repr([(name, _name(x) if callable(x) else repr(x)) for name, x in options])
+    return digest({**arrays, "options": np.frombuffer(text.encode(), np.uint8)})
 
 
 def _examples(
@@ -512,7 +539,10 @@ def _examples(
 
     train = parts(groups, targets)
     if not isinstance(validation, float | int):
-        return train, parts(check_networks(own, validation[0], spaces), validation[1])
+        valid = parts(check_networks(own, validation[0], spaces), validation[1])
+        if not valid:
+            raise ValueError("validation= has no networks; pass some, or a fraction such as 0.1")
+        return train, valid
     held = [round(validation * part.num_networks) for part in train]
     count = sum(part.num_networks for part in train)
     if not 0 < validation < 1 or sum(held) < 2 or count - sum(held) < 1:

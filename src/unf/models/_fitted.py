@@ -82,7 +82,13 @@ class Fitted(eqx.Module):
         if _has_entries_of(y, x):
             if self.shift is not None and self.scale is not None:
                 leaves, treedef = jax.tree.flatten(y)
-                constants = zip(leaves, self.shift, self.scale, strict=True)
+                constants = list(zip(leaves, self.shift, self.scale, strict=True))
+                if any(len(m) not in (1, leaf.shape[-1]) for leaf, m, _ in constants):
+                    raise ValueError(
+                        f"the model maps {len(constants[0][1])} channels of weights to "
+                        f"{leaves[0].shape[-1]}, so the units of its output are unknown; fit it "
+                        "with standardize=False"
+                    )
                 y = treedef.unflatten([_affine(leaf, m, s) for leaf, m, s in constants])
             return self._flipped(y, x)
         if self.out_scale is None or self.out_shift is None:

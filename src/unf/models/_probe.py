@@ -130,6 +130,8 @@ class Probe(eqx.Module):
                 got=f"{type(error).__name__}: {error}",
                 remedy="choose input_shape, the shape of one input, as fn expects it",
             ) from error
+        if not found:
+            raise SpecError("fn returns no arrays", remedy="return what a probe is to read")
         for output in found:
             if output.shape[:1] != (num_probes,):
                 raise SpecError(
@@ -188,4 +190,6 @@ def make_head(
     if min(layers, out_size) < 1:
         raise ValueError(f"mlp_layers is {layers} and out_size {out_size}; expected at least 1")
     function = resolve_activation(activation)
-    return _make_mlp(features, out_size, width, depth=layers - 1, activation=function, key=key)
+    sizes = {"in_size": features, "out_size": out_size, "width_size": width, "depth": layers - 1}
+    sizes = {name: int(size) for name, size in sizes.items()}  # NumPy's would be traced
+    return _make_mlp(**sizes, activation=function, key=key)

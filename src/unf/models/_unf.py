@@ -8,6 +8,8 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jax.sharding import Mesh
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
@@ -35,11 +37,17 @@ def resolve_activation(activation: ActivationLike) -> Callable[[Array], Array]:
 def record_call(function: str, arguments: Mapping[str, Any]) -> tuple:
     """A function's name and arguments, for `save_model`, which writes them instead of a model."""
     left_out = ("self", "key", "dtype", "spaces", "fn", "probe")
-    kept = {name: x for name, x in arguments.items() if name not in left_out}
+    kept = {name: _plain(x) for name, x in arguments.items() if name not in left_out}
     for name in dir(jax.nn):
         if getattr(jax.nn, name) is kept.get("activation"):
             kept["activation"] = name
     return function, tuple(kept.items())
+
+
+def _plain(x: Any) -> Any:
+    """A number of NumPy or JAX as Python's, which a file can hold."""
+    is_number = isinstance(x, np.generic | np.ndarray | jax.Array) and np.ndim(x) == 0
+    return x.item() if is_number and not isinstance(x, Tracer) else x
 
 
 def record_spaces(made_by: tuple, changed: Mapping[WeightSpace | None, WeightSpace]) -> tuple:

@@ -1,5 +1,6 @@
 """`Functional`: a model of this library as a PyTorch module."""
 
+import copy
 from typing import Any
 
 import equinox as eqx
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..models import Fitted
 from ..spec._tree import format_path
 from ._arrays import copy_to_torch, lend, to_numpy
 
@@ -17,9 +19,10 @@ class Functional(nn.Module):
     """Any model of this library, or any Equinox module, as a PyTorch module.
 
     The model's arrays of real numbers become parameters, named by their paths, which PyTorch's
-    optimizers train. Tensors go in and come out in the same trees as arrays do in JAX; gradients
-    with respect to parameters and inputs are those of JAX. The model is compiled at the first
-    call with each shape. Second derivatives are not available.
+    optimizers train; the constants that `unf.fit` has standardized with become buffers. Tensors go
+    in and come out in the same trees as arrays do in JAX; gradients with respect to parameters and
+    inputs are those of JAX. The model is compiled at the first call with each shape. Second
+    derivatives are not available.
 
     >>> import jax, torch, unf.torch
     >>> net = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
@@ -41,18 +44,34 @@ class Functional(nn.Module):
         self.batch = batch
         arrays, self._static = eqx.partition(model, eqx.is_inexact_array)
         leaves, self._treedef = jax.tree_util.tree_flatten_with_path(arrays)
-        for path, array in leaves:
-            self.register_parameter(format_path(path), nn.Parameter(copy_to_torch(array)))
+        self._names = [format_path(path) for path, _ in leaves]
+        for (path, array), name in zip(leaves, self._names, strict=True):
+            tensor = copy_to_torch(array)
+            if isinstance(model, Fitted) and path[0] != jax.tree_util.GetAttrKey("model"):
+                self.register_buffer(name, tensor)
+            else:
+                self.register_parameter(name, nn.Parameter(tensor))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Functional":
+        """A copy with tensors of its own; a copy of the rest would not equal the original."""
+        memo |= {id(x): x for x in (self._static, self._treedef)}
+        new = memo[id(self)] = type(self).__new__(type(self))
+        new.__dict__ |= copy.deepcopy(self.__dict__, memo)
+        return new
+
+    @property
+    def _tensors(self) -> list[Tensor]:
+        return [getattr(self, name) for name in self._names]
 
     @property
     def model(self) -> Any:
         """The model with the present parameters, for JAX and for `unf.save_model`."""
-        arrays = [jnp.array(to_numpy(x), copy=True) for x in self.parameters()]
+        arrays = [jnp.array(to_numpy(x), copy=True) for x in self._tensors]
         return eqx.combine(self._treedef.unflatten(arrays), self._static)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call the model."""
-        leaves, treedef = jax.tree.flatten((list(self.parameters()), args, kwargs))
+        leaves, treedef = jax.tree.flatten((self._tensors, args, kwargs))
         tensors = [x for x in leaves if _is_real(x)]
         others = [lend(x) if isinstance(x, Tensor) else x for x in leaves if not _is_real(x)]
         run = _Run(

@@ -461,9 +461,19 @@ def divide_by_image(
             f"divided into {sizes} for training, validation and test; use more models or choose "
             "smaller sizes="
         )
-    train, valid = known[: sizes[0]], known[len(known) - sizes[1] :]
-    shared = np.isin(their_images[len(known) - sizes[1] :], their_images[: sizes[0]])
-    return Split(train, valid[~shared], test[: sizes[2]])
+    last = len(known) - sizes[1]
+    train, valid, test = known[: sizes[0]], known[last:], test[: sizes[2]]
+    shared = np.isin(their_images[last:], their_images[: sizes[0]])
+    if np.sum(~shared) >= 2:
+        return Split(train, valid[~shared], test)
+    kept = ~np.isin(their_images[: sizes[0]], their_images[last:])  # few images with many networks
+    if np.sum(kept) < 2:
+        raise ZooError(
+            f"{where}: {len(known)} models for training have {len(np.unique(their_images))} "
+            "images, too few to train on some and validate with others; use networks of more "
+            "images"
+        )
+    return Split(train[kept], valid, test)
 
 
 def check_rows(rows: Any, models: int, where: str) -> Int[np.ndarray, " rows"]:

@@ -33,6 +33,15 @@ def network(params, x):
 def example():
     return network, SHAPES, jax.ShapeDtypeStruct((1, 2), "float32")
 
+def in_a_dict():
+    return lambda params, x, mask: network(params, x["a"]), SHAPES, {"a": jnp.zeros((1, 2))}, None
+
+def of_one_input():
+    return lambda params, x: network(params, x[0])[None], SHAPES, jnp.zeros((1, 2))
+
+def of_a_fixed_batch():
+    return lambda params, x: network(params, x) + jnp.ones(3), SHAPES, jnp.zeros((3, 2))
+
 def with_values():
     return network, SHAPES, 5 + jnp.arange(24, dtype=jnp.float32).reshape(12, 2)
 
@@ -204,6 +213,15 @@ def test_probes_run_networks_that_the_user_names(zoo, folder, tmp_path, capsys):
     assert run("predict", "apply", "--checkpoint", out, "--zoo", zoo, *network) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert len(rows) == MODELS - 1 and all(0 < float(row["predicted"]) < 1 for row in rows)
+    alone = shutil.copy(out / "model-0.safetensors", tmp_path)
+    assert run("predict", "apply", "--checkpoint", alone, "--zoo", zoo, *network) == 0
+    again = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["predicted"] for row in again] == [row["predicted"] for row in rows]
+    other = "--network", f"{folder}/users_nets.py:example"
+    assert run("predict", "train", "--zoo", zoo, *words, *other, "--out", out, "--resume") == 1
+    assert "network" in capsys.readouterr().err
+    assert run("predict", "train", "--zoo", zoo, *words, *network, "--out", out, "--resume") == 0
+    capsys.readouterr()
     assert run("predict", "apply", "--checkpoint", out, "--zoo", zoo) == 1
     assert "nothing says how to run those of this zoo (imported); pass --network" in (
         capsys.readouterr().err
@@ -215,6 +233,8 @@ def test_probes_run_networks_that_the_user_names(zoo, folder, tmp_path, capsys):
     [
         ("wider", "probe", "than the zoo's: 'w0' has shape (2, 3), expected (2, 4)"),
         ("of_whole_numbers", "probe", "one input, a batch of floating-point numbers; it has int32"),
+        ("of_a_fixed_batch", "probe", "does not run on 128 inputs at once (TypeError"),
+        ("of_one_input", "probe", "expected: arrays with 128 outputs along their first axis"),
         ("written", "probe", "returned a WeightSpace, without a network to run"),
         ("example", "statnn", "'statnn' does not run networks; leave out --network"),
     ],
@@ -232,13 +252,15 @@ def test_probes_start_near_inputs_with_values(folder, zoo):
         example = load_example(f"{folder}/users_nets.py:{target}")
         runnable = example.runnable(Zoo(zoo).space)
         assert (runnable.start is not None) == near and runnable.input_shape == (2,)
+    nested = load_example(f"{folder}/users_nets.py:in_a_dict").runnable(Zoo(zoo).space)
     given = load_example(f"{folder}/users_nets.py:with_values")
     runnable = given.runnable(Zoo(zoo).space)
     drawn = runnable.start(30, key=jax.random.key(0))
     found, inputs = ({tuple(row) for row in np.asarray(x)} for x in (drawn, given.inputs[0]))
     assert found <= inputs and len(found) > 5
     params = jax.tree.map(lambda x: jnp.asarray(x[0]), Zoo(zoo).weights([3]))
-    np.testing.assert_allclose(runnable.fn(params, drawn), given.function(params, drawn), rtol=1e-6)
+    for each in (runnable, nested):
+        np.testing.assert_allclose(each.fn(params, drawn), given.function(params, drawn), rtol=1e-6)
 
 
 def test_a_score_that_the_zoo_does_not_have(zoo, tmp_path, capsys):

@@ -17,7 +17,7 @@ from unf.lab.lopt import Comparison, Curves, MetaTraining
 from unf.lab.lopt._evaluate import part_ends
 from unf.lab.lopt._job import columns, describe
 from unf.lab.tasks import MLPTask
-from unf.models import StatNN, save_model
+from unf.models import Fitted, StatNN, save_model
 from unf.optim import FORMS, init_theta, save
 from unf.zoo import Zoo
 
@@ -52,7 +52,8 @@ def predictor_folder(zoo_folder, tmp_path_factory):
         invariance=1e-8, parameters=99, seconds=1.5,
     )  # fmt: skip
     (folder / "result.json").write_text(result.to_json())
-    save_model(folder / "model-0.safetensors", StatNN(zoo.space, 1, 1, key=jax.random.key(0)))
+    fitted = Fitted(StatNN(zoo.space, 1, 1, key=jax.random.key(0)), loss="bce")
+    save_model(folder / "model-0.safetensors", fitted)
     job = {"what": "checkpoint of a predictor training", **shared, "split": [20, 6, 5]}
     notes = {"losses": losses.astype(str).tolist(), "taus": taus.astype(str).tolist()}
     Checkpoints(folder / "checkpoints", job).save(2, {"x": np.zeros(1)}, notes)

@@ -16,7 +16,7 @@ from tests.laws.architectures import space_of
 from unf.lab import report
 from unf.lab.lopt import Curves
 from unf.lab.report import ReportError
-from unf.models import InvariantUNF, save_model
+from unf.models import Fitted, InvariantUNF, save_model
 from unf.optim import init_theta, save
 from unf.zoo import Zoo
 
@@ -325,10 +325,11 @@ def test_trained_layers_are_drawn(meta_folder, predictor_folder, tmp_path):
     save(tmp_path / "meta" / "optimizer.safetensors", init_theta("unf", space, key=KEY))
     copied(predictor_folder, tmp_path / "predictor")
     model = InvariantUNF(space, 1, 1, key=KEY, num_layers=2, mlp_width=4)
-    save_model(tmp_path / "predictor" / "model-0.safetensors", model)
+    save_model(tmp_path / "predictor" / "model-0.safetensors", Fitted(model, loss="bce"))
     for name, layers in (("meta", 1), ("predictor", 2)):
         html = report.render(tmp_path / name)
         check(html)
         assert html.count("root mean square of their own coefficients:") == layers
+        assert "cannot be used" not in html
     save(tmp_path / "meta" / "optimizer.safetensors", init_theta("sgdm", key=KEY))
     assert "root mean square of their own coefficients:" not in report.render(tmp_path / "meta")

@@ -132,6 +132,17 @@ def test_imported_networks_are_moved_and_their_signs_mean_nothing(published, tmp
     assert (tmp_path / "zoo.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_networks_that_are_not_finite_are_left_out(tmp_path, capsys):
+    for i in range(20):
+        state = siren("net", "net.2")
+        if i == 7:
+            state["net.1.bias"][0] = np.nan
+        write(tmp_path / f"randinit_smaller_{i % 10}s" / f"net{i}.pth", state)
+    zoo = read_published(tmp_path, "nfn-siren", show_progress=False)
+    assert "left out: 1 networks" in (found := capsys.readouterr().err) and "net7.pth" in found
+    assert zoo.models == 19 and 7 not in zoo.settings["image"]
+
+
 def write_cnns(folder, networks=10, steps=(0, 43, 86)):
     layout = {"conv2d/kernel:0": (3, 3, 1, 4), "conv2d/bias:0": (4,),
               "conv2d_1/kernel:0": (3, 3, 4, 4), "conv2d_1/bias:0": (4,),
@@ -160,7 +171,9 @@ def test_the_small_cnn_zoo(tmp_path, capsys):
     np.save(tmp_path / "cifar10" / "weights.npy", weights)
     command = ["zoo", "import", tmp_path / "cifar10", "--layout", "small-cnn-zoo"]
     assert main([str(x) for x in (*command, "--out", tmp_path / "zoo", "--quiet")]) == 0
-    assert "1 networks whose weights are not finite are left out" in capsys.readouterr().err
+    assert (
+        "left out: 1 networks with weights or scores that are not finite" in capsys.readouterr().err
+    )
     zoo = unf.zoo.Zoo(tmp_path / "zoo")
     assert zoo.models == 9 and set(zoo.settings["activation"]) == {"relu", "tanh"}
     rows = [i for i in range(2, 30, 3) if i != 5]

@@ -28,6 +28,8 @@ from ..tasks import Runnable
 from ._command import Command, CommandError, File, print_json
 
 Target = Annotated[Positional[str], arg(metavar="TARGET")]
+_PROBES = 128
+"""How many inputs are learned for a network of the user's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,38 +212,49 @@ class Example:
     def runnable(self, space: WeightSpace) -> Runnable:
         """How to probe the networks of a zoo with this weight space.
 
-        Probes start from the inputs if these are several arrays with values, else from N(0, 1).
+        Probes start near the inputs if these differ, else from N(0, 1).
 
         Raises:
-            CommandError: if there is not one floating-point input, or the zoo has other arrays.
+            CommandError: if the network cannot be probed, or the zoo has other arrays.
         """
-        fn, inputs = self.function, jax.tree.leaves(self.inputs)
-        shapes = [f"{getattr(x, 'dtype', type(x).__name__)}{[*np.shape(x)]}" for x in inputs]
-        if len(inputs) != 1 or "float" not in shapes[0] or not np.shape(inputs[0]):
+        fn, (leaves, treedef) = self.function, jax.tree.flatten(self.inputs)
+        shapes = [f"{getattr(x, 'dtype', type(x).__name__)}{[*np.shape(x)]}" for x in leaves]
+        if len(leaves) != 1 or "float" not in shapes[0] or not np.shape(leaves[0]):
             raise CommandError(
                 f"{self.target}: probes are learned, so the network needs one input, a batch of "
                 f"floating-point numbers; it has {', '.join(shapes) or 'none'}"
             )
         fits, paths = Fit(self.infer(), others_allowed=False), [leaf.path for leaf in space.leaves]
 
-        def arrange(params: PyTree) -> PyTree:
-            return fits.tree(dict(zip(paths, jax.tree.leaves(params), strict=True)))
+        def run(params: PyTree, x: Array) -> PyTree:
+            given = fits.tree(dict(zip(paths, jax.tree.leaves(params), strict=True)))
+            return fn(given, x) if _is_module(self.network) else fn(given, *treedef.unflatten([x]))
 
+        run.__qualname__ = self.target
+        input_shape, start = tuple(leaves[0].shape[1:]), self._start(leaves[0])
+        x = jax.ShapeDtypeStruct((_PROBES, *input_shape), jnp.float32)
         try:
-            jax.eval_shape(arrange, space.to_shapes())
+            jax.eval_shape(run, space.to_shapes(), x)
         except Misfit as error:
             raise CommandError(f"{self.target}: another network than the zoo's: {error}") from error
-        return Runnable(
-            lambda params, x: fn(arrange(params), x),
-            tuple(inputs[0].shape[1:]), num_probes=128, **self._start(),
-        )  # fmt: skip
+        except Exception as error:  # it is the user's, and can fail in any way
+            reason = str(error).strip().partition("\n")[0]
+            raise CommandError(
+                f"{self.target}: the network does not run on {_PROBES} inputs at once "
+                f"({type(error).__name__}: {reason}); let it take batches of any size, e.g. with "
+                "jax.vmap"
+            ) from error
+        return Runnable(run, input_shape, num_probes=_PROBES, **start)
 
-    def _start(self) -> dict[str, Any]:
-        """Where probes start: near the inputs, if they differ."""
-        try:
-            (values,) = (np.asarray(x, np.float32) for x in self.arrays)
-        except CommandError:
+    def _start(self, example: Any) -> dict[str, Any]:
+        """Where probes start: near the inputs, if they have values that differ."""
+        if isinstance(example, jax.ShapeDtypeStruct) or getattr(example, "is_meta", False):
             return {}
+        if _is_module(self.network):
+            example = example.detach().cpu().float().numpy()
+        values = np.asarray(example, np.float32)
+        if not np.isfinite(values).all():
+            raise CommandError(f"{self.target}: the input has values that are not finite")
         if not (deviation := float(values.std(axis=0).mean())):
             return {}
 

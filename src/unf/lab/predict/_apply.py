@@ -61,15 +61,16 @@ def apply(
     rows = zoo.trained
     if not len(rows):
         raise ZooError(f"{zoo}: no finished networks yet")
-    report, fn, models = read_report(files[0].parent), None, []
-    if report is not None and METHODS[report.method].probes:
-        fn = (network or network_of(zoo, report.method)).fn
+    report, models = read_report(files[0].parent), []
+    if report is not None and isinstance(zoo, Zoo) and METHODS[report.method].probes:
+        network = network or network_of(zoo, report.method)
+    fn = network and network.fn
     for file in files:
         try:
             model: Any = load_model(file, fn=fn)
         except SpecError as error:
-            beside = f"it runs networks, and only {RESULT} beside it says how"
-            raise PredictError(f"{file}: {beside if report is None else error}") from error
+            beside = f"it runs networks, and only {RESULT} beside it says how; or pass network="
+            raise PredictError(f"{file}: {beside if fn is None else error}") from error
         except ValueError as error:
             raise PredictError(str(error)) from error
         if not isinstance(model, Fitted):  # written by an early version
@@ -125,8 +126,7 @@ def _check_fits(model: Fitted, zoo: Zoo | MixedZoo, file: Path) -> None:
     if isinstance(zoo, MixedZoo):
         raise PredictError(
             f"{file}: the predictor reads networks of one architecture, and the zoo has "
-            f"{len(zoo.zoos)}; apply it to one of the zoos in {zoo.path}, or train one with the "
-            "method 'tied'"
+            f"{len(zoo.zoos)}; apply it to one of them, or train one with the method 'tied'"
         )
     ours, theirs = ({leaf.path: leaf.shape for leaf in x.leaves} for x in (zoo.space, model.space))
     for path in dict.fromkeys([*theirs, *ours]):

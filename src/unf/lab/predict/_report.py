@@ -71,6 +71,7 @@ class Report:
     accuracy: Float[np.ndarray, " seeds"] | None = None
     classes: list[str] | None = None
     loss: str = "bce"
+    network: dict[str, Any] | None = None
 
     @property
     def main(self) -> Float[np.ndarray, " seeds"]:

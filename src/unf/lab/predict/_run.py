@@ -119,6 +119,7 @@ def train(
     all_seeds = list(range(seed, seed + seeds))
     values = (method, score, dataclasses.asdict(training), all_seeds, include_diverged, zoo.origin)
     about: dict[str, Any] = dict(zip(_JOB, values, strict=True))
+    about["network"] = network and network.about
     finished = read_report(folder)
     checkpoints = claim(
         folder,
@@ -170,6 +171,7 @@ def train(
 def _job(about: Mapping[str, Any], split: Sequence[int]) -> dict[str, Any]:
     """What distinguishes this training from all others, as JSON holds it."""
     job = {"what": CHECKPOINT, **{name: about[name] for name in _JOB}, "split": list(split)}
+    job |= {"network": about["network"]} if about["network"] else {}
     # Early versions did not write these.
     later = {"standardize": False, "augment": False, "signs": []}
     return json.loads(json.dumps(job | {"training": later | about["training"]}))

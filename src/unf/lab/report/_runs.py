@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..._persistence import Checkpoints
-from ...models import load_model
+from ...models import Fitted, load_model
 from ...nn import UNFLinear
 from ...optim import load, origin
 from ...spec import WeightSpace
@@ -26,7 +26,7 @@ from .._scores import summary, too_few
 from ..lopt import Comparison
 from ..lopt._evaluate import describe_losses, survivors, title
 from ..lopt._job import CONFIG, METRICS, OPTIMIZER
-from ..predict import Report
+from ..predict import METHODS, Report
 from ..predict._apply import MODELS
 from ..predict._report import RESULT
 from ..predict._run import CHECKPOINT
@@ -169,9 +169,11 @@ def _predictor(path: Path) -> Section:
         ],
         table=Table(["", *columns], rows, caption),
     )  # fmt: skip
-    for model_file in sorted(path.glob(MODELS.format("*")))[:1]:
+    probes = report.method in METHODS and METHODS[report.method].probes  # they run networks
+    for model_file in [] if probes else sorted(path.glob(MODELS.format("*")))[:1]:
         with _warned(section, model_file):
             model: Any = load_model(model_file)
+            model = model.model if isinstance(model, Fitted) else model
             section.space = model.space
             layers = getattr(model.backbone, "layers", ())
             layers = [layer for layer in layers if isinstance(layer, UNFLinear)]

@@ -46,6 +46,14 @@ class Runnable(NamedTuple):
     num_probes: int = 64
     start: Callable[..., Array] | None = None
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """What tells it from others, where functions are told apart by their names only."""
+        name = getattr(self.fn, "__qualname__", type(self.fn).__name__)
+        shape, started = list(self.input_shape), self.start is not None
+        known = {"fn": name, "input_shape": shape, "num_probes": self.num_probes}
+        return {**known, "scale": self.scale, "start": started}
+
 
 def choice(scores: Float[Array, "... choices"]) -> Float[Array, "... choices"]:
     """Almost 1 for the choice with the largest score and 0 for others, with derivatives."""

@@ -173,6 +173,15 @@ def _read_sirens(layout: str, folder: Path, found: list[_File], expected: str, s
                 {f"layer{i}": {"kernel": k, "bias": b} for i, (k, b) in enumerate(layers)}
             )
             progress.advance()
+    pairs = list(zip(found, networks, strict=True))
+    good = [pair for pair in pairs if all(np.isfinite(x).all() for x in jax.tree.leaves(pair[1]))]
+    if not good:
+        raise ZooError(f"{folder}: all networks have weights that are not finite")
+    if len(good) < len(pairs):
+        count = len(pairs) - len(good)
+        bad = next(file for file, _ in pairs if file not in dict(good))
+        say(f"left out: {count} networks with weights that are not finite, such as {bad.file}")
+    found, networks = [file for file, _ in good], [network for _, network in good]
     stacked = jax.tree.map(lambda *x: np.stack(x), *networks)
     task = _siren(space, layout)
 
@@ -243,16 +252,19 @@ def _read_small_cnns(folder: Path, show: bool) -> Zoo:
             kept.append(np.asarray(weights[some], np.float32))
             progress.advance(len(some))
     values = np.concatenate(kept)
+    measured = {name: np.array([float(table[row][name] or "nan") for row in rows])
+                for name in _CNN_SCORES if name in table[0]}  # fmt: skip
     finite = np.isfinite(values).all(axis=1)
+    for column in measured.values():
+        finite &= np.isfinite(column)
     if not finite.all():
-        say(f"{np.sum(~finite)} networks whose weights are not finite are left out")
+        say(f"left out: {np.sum(~finite)} networks with weights or scores that are not finite")
     values, rows = values[finite], rows[finite]
+    scores = {name: column[finite] for name, column in measured.items()}
     leaves = {
         name: values[:, start:end].reshape(len(rows), *shape) for name, shape, start, end in arrays
     }
     chosen = [table[row] for row in rows]
-    scores = {name: np.array([float(row[name]) for row in chosen])
-              for name in _CNN_SCORES if name in table[0]}  # fmt: skip
     settings = {
         name.removeprefix("config."): _column([row[name] for row in chosen])
         for name in table[0]
