@@ -1,7 +1,9 @@
 """Draw the documentation's pictures: python docs/_pictures.py [FOLDER]; needs Chromium."""
 
+import contextlib
 import dataclasses
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -206,8 +208,23 @@ def by_size(results: str, rows: dict[str, readers.Row]) -> Any:
     )
 
 
+def bolder_digits() -> Any:
+    """What the tutorial on implicit networks prints about, by running its code; two minutes."""
+    page = (Path(__file__).parent / "tutorials" / "implicit-networks.md").read_text()
+    names: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as temporary, contextlib.chdir(temporary):
+        for code in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
+            exec(code, names)
+        shown = names["test"][:12]
+        before = names["zoo"].weights(shown)
+        after = names["editor"].predict(before)
+        drawn = jax.vmap(unf.models.average(names["draw"]))(after)
+    rows = {"before": names["unchanged"][:12], "target": names["targets"][shown], "after": drawn}
+    return plots.edited_images({name: np.asarray(images) for name, images in rows.items()})
+
+
 def main(folder: Path) -> None:
-    """Draw everything; training the demo's networks takes a minute."""
+    """Draw everything; training networks takes some minutes."""
     svgs = {
         "idea-space": unf.viz.draw_space(spaces.mlp(8, 32, 32, 10)),
         "terms": terms(),
@@ -223,6 +240,7 @@ def main(folder: Path) -> None:
     plots.save(plots.optimizer_curves(generalized().comparisons), folder / "generalize.png")
     plots.save(tiny_rnn_zoo(), folder / "tiny-rnn-zoo.png")
     plots.save(barriers(), folder / "barriers.png")
+    plots.save(bolder_digits(), folder / "implicit-networks.png")
     plots.save(by_size("inr.json", readers.INR), folder / "inr.png")
     plots.save(by_size("zoos.json", readers.ZOOS), folder / "zoos.png")
     with tempfile.TemporaryDirectory() as temporary:

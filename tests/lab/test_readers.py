@@ -9,6 +9,7 @@ import pytest
 from unf.lab import edit, readers
 from unf.lab.cli import main
 from unf.lab.predict import METHODS
+from unf.lab.report import render
 from unf.lab.zoos import ImplicitZoo, SmallCNNZoo, VariedRNN
 from unf.lab.zoos._build import describe
 from unf.lab.zoos._recipe import recipe_of
@@ -94,11 +95,17 @@ def test_editing(tmp_path, monkeypatch):
     wanted = edit.raise_contrast(task.images)[zoo.settings["image"][test].astype(int)] / 255
     errors = np.mean((drawn - wanted) ** 2, axis=(1, 2, 3))
     np.testing.assert_allclose(result.unchanged["contrast"], 100 * errors.mean(), rtol=1e-4)
+    targets = edit.raise_contrast(task.images)[zoo.settings["image"].astype(int)] / 255
+    errors = (np.mean(targets[zoo.split().train], axis=0) - wanted) ** 2
+    np.testing.assert_allclose(result.mean_image["contrast"], 100 * errors.mean(), rtol=1e-6)
     record = json.loads((tmp_path / "edit.json").read_text())
     assert record["errors"] == result.errors and "MSE × 100" in str(result)
     assert (tmp_path / "contrast.png").stat().st_size > 1000
     again = edit.run(setting, tmp_path, zoo_folder=tmp_path / "zoo", **options)
     assert again.about == result.about, "nothing is trained again"
+    page = render(tmp_path)
+    assert "UNF layers, contrast: squared error" in page and "damaged" not in page
+    assert "of the variance of their image" in page
     with pytest.raises(edit.EditError, match="seeds"):
         edit.run(setting, tmp_path, **options | {"seeds": 1})
     monkeypatch.setattr(edit, "LEARNING_RATE", 0.5)

@@ -30,6 +30,8 @@ from .zoos import ImplicitZoo, build
 from .zoos._recipe import recipe_of
 
 BATCH, LEARNING_RATE = 64, 3e-3
+IMAGES = "images.npy"
+"""The file with what the first editor makes of some images."""
 Images = np.ndarray
 """Images with 8 bits per value, of shape [images, height, width, channels]."""
 
@@ -124,27 +126,32 @@ class Result:
 
     Attributes:
         unchanged: the error without an editor, by edit.
+        mean_image: that of the mean target of the training images, by edit, which every editor
+            should be ahead of.
         errors: those of each seed, by edit and method.
         about: parameters, seconds and the like, by edit and method.
         out: the folder of everything.
     """
 
     unchanged: dict[str, float]
+    mean_image: dict[str, float]
     errors: dict[str, dict[str, list[float]]]
     about: dict[str, dict[str, Any]]
     out: Path
 
     def to_json(self) -> str:
         """Everything, with versions, machine and date."""
-        known = {"unchanged": self.unchanged, "errors": self.errors, "about": self.about}
+        known = {"unchanged": self.unchanged, "mean_image": self.mean_image}
+        known |= {"errors": self.errors, "about": self.about}
         return json.dumps({**known, **provenance()}, indent=1)
 
     def __str__(self) -> str:
         edits = list(self.errors)
         lines = [f"| MSE × 100 | {' | '.join(edits)} | parameters | seconds |"]
         lines.append("|---" * (len(edits) + 3) + "|")
-        cells = [f"{self.unchanged[name]:.3f}" for name in edits]
-        lines.append(f"| no editor | {' | '.join(cells)} | | |")
+        for title, known in (("no editor", self.unchanged), ("mean target", self.mean_image)):
+            cells = [f"{known[name]:.3f}" for name in edits]
+            lines.append(f"| {title} | {' | '.join(cells)} | | |")
         for method in self.errors[edits[0]]:
             cells = [summary(np.array(self.errors[name][method]), 3) for name in edits]
             each = [self.about[name][method] for name in edits]
@@ -153,6 +160,7 @@ class Result:
         lines += [
             "",
             "errors of values from 0 to 1 on test images; ± is the standard error over seeds",
+            "mean target: the mean of the edited training images, whatever the network",
             f"pictures and numbers in {self.out}",
         ]
         return "\n".join(lines)
@@ -202,11 +210,12 @@ def run(
     split = zoo.split()
     weights = {name: zoo.weights(rows) for name, rows in split._asdict().items()}
     numbers = zoo.settings["image"].astype(int)
-    result = Result({}, {}, {}, target)
+    result = Result({}, {}, {}, {}, target)
     for name in edits:
         changed = EDITS[name](recipe.task.images)
         wanted = {part: changed[numbers[rows]] for part, rows in split._asdict().items()}
         result.unchanged[name] = _mean_error(recipe.task, weights["test"], wanted["test"])
+        result.mean_image[name] = _mean_image_error(wanted["train"], wanted["test"])
         result.errors[name], result.about[name] = {}, {}
         shown: dict[str, np.ndarray] = {}
         for method in setting.methods:
@@ -250,10 +259,10 @@ def _train(
 ) -> tuple[dict[str, Any], np.ndarray]:
     """Errors on the test images and the like, and what the first editor makes of some of them."""
     task = recipe.task
-    job, file, pictures = json.loads(json.dumps(job)), folder / "result.json", folder / "images.npy"
+    job, file, pictures = json.loads(json.dumps(job)), folder / "result.json", folder / IMAGES
     known = json.loads(file.read_text()) if file.is_file() else None
     checkpoints = claim(
-        folder, job, outputs=("result.json", "images.npy", "editor-*"),
+        folder, job, outputs=("result.json", IMAGES, "editor-*"),
         known=known and known["job"], resume=True, overwrite=False, error=EditError,
     )  # fmt: skip
     if known and pictures.is_file():
@@ -294,6 +303,12 @@ def _error(task: ImplicitImage, edited: PyTree, wanted: Array) -> Float[Array, "
     """The mean squared error of one image, in values from 0 to 1."""
     drawn = average(task.draw)(edited)
     return jnp.mean((drawn - wanted.astype(drawn.dtype) / 255) ** 2)
+
+
+def _mean_image_error(train: Images, test: Images) -> float:
+    """The mean squared error of the mean training image, times 100."""
+    mean = np.mean(train, axis=0, dtype=np.float64) / 255
+    return 100 * float(np.mean([np.mean((mean - image / 255) ** 2) for image in test]))
 
 
 def _mean_error(task: ImplicitImage, weights: PyTree, wanted: Images) -> float:

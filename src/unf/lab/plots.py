@@ -540,7 +540,16 @@ def _draw_images(axis: Axes, zoo: Zoo, task: Siren) -> None:
 
 
 def edited_images(rows: Mapping[str, np.ndarray]) -> Figure:
-    """Images in rows with a name: before, as wanted, and after each editor."""
+    """Images in rows with a name: before, the targets, and after each editor."""
+    drawn = figure([edited_panel("", rows)])
+    words = max(len(name) for name in rows)
+    columns = len(next(iter(rows.values())))
+    drawn.set_size_inches(7.2, (7.0 - 0.075 * words) / columns * len(rows))
+    return drawn
+
+
+def edited_panel(title: str, rows: Mapping[str, np.ndarray]) -> Panel:
+    """Images in rows with a name."""
 
     def draw(axis: Axes) -> None:
         padded = [
@@ -557,9 +566,7 @@ def edited_images(rows: Mapping[str, np.ndarray]) -> Figure:
         for spine in axis.spines.values():
             spine.set_visible(False)
 
-    drawn = figure([Panel("", draw)])
-    drawn.set_size_inches(7.2, 0.44 * len(rows))
-    return drawn
+    return Panel(title, draw)
 
 
 def _write_sums(axis: Axes, zoo: Zoo) -> None:

@@ -162,6 +162,16 @@ def test_the_type_of_activations_is_settled_by_the_machine():
     assert TinyRNN(dtype="bfloat16").resolved().dtype == "bfloat16"
 
 
+def test_small_images_have_low_frequencies():
+    """Between the pixels of small images there is nothing to learn."""
+    assert ImplicitZoo(dataset="mnist").task.frequency == 30
+    assert ImplicitZoo(dataset="digits").task.frequency == 8
+    assert ImplicitZoo(dataset="digits", frequency=5.0).task.frequency == 5
+    assert ImplicitZoo(dataset="digits").resolved(like={"frequency": 3.0}).frequency == 3
+    with pytest.raises(ValueError, match=r"frequency is -1\.0; expected a positive number"):
+        ImplicitZoo(frequency=-1.0)
+
+
 def test_every_image_has_its_networks(tmp_path):
     recipe = ImplicitZoo(dataset="digits", hidden=2, steps=0, copies=2)
     assert recipe.most_models == 2 * 1437 + 360

@@ -23,6 +23,8 @@ from ...zoo import MixedZoo, Status, open_zoo
 from ...zoo._mixed import INDEX
 from .. import plots
 from .._scores import summary, too_few
+from ..edit import IMAGES
+from ..edit import METHODS as METHODS_OF_EDITING
 from ..lopt import Comparison
 from ..lopt._evaluate import describe_losses, survivors, title
 from ..lopt._job import CONFIG, METRICS, OPTIMIZER
@@ -31,6 +33,7 @@ from ..predict._apply import MODELS
 from ..predict._report import RESULT
 from ..predict._run import CHECKPOINT
 from ..table1 import PAPER
+from ..zoos import ImplicitZoo
 
 DAMAGE = (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError,
           ValueError)  # fmt: skip
@@ -82,7 +85,7 @@ def recognize(path: Path) -> Callable[[Path], Section] | None:
         if (path / "zarr.json").is_file() or (path / INDEX).is_file():
             return _zoo
         if (path / RESULT).is_file():
-            return _predictor
+            return _editor if (path / IMAGES).is_file() else _predictor
         if (path / CONFIG).is_file() and (path / METRICS).is_file():
             return _meta_training
         jobs = Checkpoints(path / "checkpoints", {}).descriptions()
@@ -110,7 +113,10 @@ def _zoo(path: Path) -> Section:
             continue
         levels = np.quantile(values, (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1))
         rows.append([name, *(f"{x:.4g}" for x in levels)])
-        if name == "success":
+        if name == "success" and zoo.kind == ImplicitZoo.name:
+            statement += f" Half of them explain between {levels[2]:.1%} and {levels[4]:.1%} of "
+            statement += f"the variance of their image, with a median of {levels[3]:.1%}."
+        elif name == "success":
             statement += f" Half of them solve between {levels[2]:.1%} and {levels[4]:.1%} of "
             statement += f"fresh problems, with a median of {levels[3]:.1%}."
         elif name == next(iter(zoo.scores)):
@@ -179,6 +185,39 @@ def _predictor(path: Path) -> Section:
             layers = [layer for layer in layers if isinstance(layer, UNFLinear)]
             section.layers = {f"{model_file.stem}, layer {i}": x for i, x in enumerate(layers, 1)}
     return section
+
+
+def _editor(path: Path) -> Section:
+    """Editors of one kind and what they make of images, from `unf reproduce edit`."""
+    file = path / RESULT
+    record = _read_json(file)
+
+    def read(record: Any) -> tuple[Any, ...]:
+        job, found = record["job"], record["found"]
+        errors, best = (np.array(found[name], float) for name in ("errors", "best_valid"))
+        return METHODS_OF_EDITING[job["method"]][0], job, found, errors, best
+
+    title, job, found, errors, best = _read_json(file, read)
+    images = np.load(path / IMAGES)
+    width = min(6, len(images))
+    lines = {" " * i: images[width * i :][:width] for i in range(len(images) // width)}
+    statement = (
+        f"{title}, {job['edit']}: squared error × 100 of {summary(errors, 3)} on test images "
+        f"({_count(job['seeds'], 'seed')})."
+    )
+    rows = [
+        [f"seed {seed}", f"{error:.4f}", f"{least:.4f}"]
+        for seed, error, least in zip(job["seeds"], errors, best, strict=True)
+    ]
+    caption = "Errors are of values from 0 to 1, times 100. The epoch with the lowest validation "
+    caption += "error was tested, once."
+    return Section(
+        path.resolve().name, f"editor: {job['edit']}", statement,
+        panels=[plots.edited_panel("Images drawn by edited networks", lines)],
+        table=Table(["", "test error", "best validation error"], rows, caption),
+        settings={**job, "parameters": found["parameters"], "seconds": found["seconds"]},
+        provenance=record,
+    )  # fmt: skip
 
 
 def _stopped(path: Path) -> Section:

@@ -399,6 +399,9 @@ class ImplicitZoo(Recipe):
     """Networks for each training image, from different initial weights; test images have one."""
     hidden: int = 32
     """Neurons of each of the two hidden layers."""
+    frequency: float = 0.0
+    """Hidden layers are sin(ω(Wx + b)) with this ω. If it is 0, it is 30, or 8 for digits, whose
+    images have few pixels: higher frequencies put noise between them."""
     initial_bias: float = 0.0
     """Biases start between −1 and 1 times this over √fan-in; 1 is PyTorch's default."""
 
@@ -409,6 +412,8 @@ class ImplicitZoo(Recipe):
                 f"copies is {self.copies} and batch_sizes {self.batch_sizes}; expected at least "
                 "1, and (1,)"
             )
+        if self.frequency < 0:
+            raise ValueError(f"frequency is {self.frequency}; expected a positive number, or 0")
         self.task  # checks the other options  # noqa: B018
 
     @cached_property
@@ -416,8 +421,14 @@ class ImplicitZoo(Recipe):
         """Learning an image."""
         return ImplicitImage(
             self.dataset, self.data_folder or None, hidden=self.hidden,
-            initial_bias=self.initial_bias,
+            frequency=self.resolved().frequency, initial_bias=self.initial_bias,
         )  # fmt: skip
+
+    def resolved(self, like: Mapping[str, Any] | None = None) -> "ImplicitZoo":
+        """With the frequency that fits the dataset, or that a stored zoo has."""
+        fitting = 8.0 if self.dataset == "digits" else 30.0
+        frequency = (like or {}).get("frequency", fitting)
+        return self if self.frequency else replace(self, frequency=frequency)
 
     @cached_property
     def _order(self) -> Int[np.ndarray, " models"]:
