@@ -164,13 +164,16 @@ def _draw(key: PRNGKeyArray, rows: int, columns: int, dtype: Any) -> Array:
 
 
 class NeuronBlock(eqx.Module):
-    """A residual block: every neuron gathers what it knows, and adds V(a ⊙ gelu(b)).
+    """A residual block, which adds V(a ⊙ gelu(b)) to the features xₜ of every neuron t.
 
-    Here (a, b) is linear in its own weights, in its features xₜ, in those of the neurons above
-    and below it in nests, and in the messages, for each array of weights w between s and t
-    Σₛ wₛₜ A xₛ/√|s|: with them a network's own layers can be followed. Features are normalized
-    before they are read. V starts at zero, so that a deep stack starts as a shallow model.
-    Dropout drops channels.
+    (a, b) is a linear function of the neuron's own weights, of xₜ, of the features of the neurons
+    that it is nested in and of those nested in it, and of the messages that it receives. For each
+    array of weights w between neurons s and t, the message is
+
+        Σₛ wₛₜ A xₛ / √|s|,
+
+    in the form of a network's own layers. Features are normalized first. V starts at zero, so that
+    a deep stack starts as a shallow model. Dropout drops channels.
     """
 
     messages: tuple[Float[Array, "channels sent"], ...]

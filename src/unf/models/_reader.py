@@ -28,7 +28,7 @@ SIZES: dict[str, dict[str, Any]] = {
 """Presets of `reader`."""
 _MLP_WIDTH, _MLP_LAYERS, _HEADS, _DROPOUT = 512, 3, 4, 0.1
 _GAIN = 0.1
-"""How far an editor moves weights at the start, in their deviations."""
+"""The initial size of an editor's changes, in standard deviations of the weights."""
 
 
 def reader(

@@ -55,6 +55,13 @@ def test_help_has_examples_and_explains_every_option(name, capsys):
             assert not re.match(r"[\w{}|,…:]* ?\((default|required)", words.split(flag, 1)[1]), flag
 
 
+@pytest.mark.parametrize(("method", "epochs"), [("unf", 10), ("reader", 20), ("tied", 12)])
+def test_help_shows_the_defaults_of_the_method(method, epochs, capsys):
+    assert run("predict", "train", "--method", method, "--help") == 0
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert f"Passes over the training networks. (default: {epochs})" in shown
+
+
 def test_groups_are_flat_and_their_options_told_apart():
     for kind in COMMANDS.values():
         groups = [get_args(kind)[0]] if get_args(kind) else []

@@ -253,7 +253,7 @@ class _Readers(Job):
 
 @dataclass(frozen=True, kw_only=True)
 class Inr(_Readers):
-    """Read the class of an image off the weights of its implicit network, with every method.
+    """Predict an image's class from the weights of its implicit network, with every method.
 
     The zoos are mnist-1, mnist-10, fashion-mnist-1, fashion-mnist-10, cifar10-1, and cifar10-10,
     with one or ten networks for each training image; digits-1 with --small.

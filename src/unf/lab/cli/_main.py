@@ -113,12 +113,15 @@ def run_command(words: list[str]) -> int:
 
 def understand(name: str, words: list[str], kind: Any = None) -> Command:
     """The command with its options; ends the program if they are wrong."""
-    kind, file = kind or COMMANDS[name], None
+    kind, given = kind or COMMANDS[name], {}
     for word, following in pairwise([*words, ""]):
         flag, _, value = word.partition("=")
-        file = Path(value or following) if flag == "--config" else file
+        given[flag.removeprefix("--").replace("-", "_")] = value or following
+    file = Path(given["config"]) if "config" in given else None
     stored = read_configuration(file, name, kind) if file else {}
     try:
+        if {"--help", "-h"} & {*words}:  # with the defaults that follow from other options
+            return _parse(name, words, kind, stored, kind.presets(stored | given))  # ends
         command = _parse(name, words, kind, stored, {})
         presets = kind.presets(vars(command))
         for group, before in kind.presets(stored).items():

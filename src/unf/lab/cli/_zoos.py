@@ -277,9 +277,9 @@ class Train(Job):
 
     zoo: ZooFolder  # Networks whose score is to be predicted.
     out: Folder = None  # For results; out/predict-METHOD by default.
-    method: Annotated[str, one_of(tuple(predict.METHODS))]  # What reads the weights.
-    # Which score to predict; the zoo's first by default, or label if it has that. Also a setting of
-    # words, as classes.
+    method: Annotated[str, one_of(tuple(predict.METHODS))]  # The kind of predictor.
+    # Which score to predict; the zoo's first by default, or label if it has that. A setting with
+    # words can also be predicted, as classes.
     score: Annotated[str | None, arg(metavar="NAME")] = None
     # The function that returns the network.
     network: Annotated[str | None, arg(metavar="TARGET")] = None

@@ -37,7 +37,7 @@ class Siren:
 
     Attributes:
         shape: height, width, and channels of the image.
-        mirrored: whether images keep their class in a mirror.
+        mirrored: whether mirroring an image preserves its class.
         frequency: ω.
         gain: g, with which the values of an image are from 0 to 1.
     """
@@ -128,7 +128,7 @@ class ImplicitImage(Siren, ImageTask):
 
     @property
     def mirrored(self) -> bool:
-        """Whether images keep their class in a mirror, as things do, and digits do not."""
+        """Whether mirroring an image preserves its class: it does for things, not for digits."""
         return self.dataset in _MIRRORED
 
     @cached_property
@@ -161,7 +161,7 @@ class ImplicitImage(Siren, ImageTask):
         return params
 
     def data(self) -> Data:
-        """All images; held out are the same, pixel by pixel, so that each half has every second."""
+        """All images; the held-out data are the same, each half with every second pixel."""
         images = self.images
         flat = images.reshape(len(images), -1, images.shape[-1])
         order = np.concatenate([np.arange(i, flat.shape[1], 2) for i in range(2)])

@@ -30,7 +30,10 @@ _LAYOUT = "layout"
 
 @dataclass(frozen=True)
 class PublishedSiren(Siren):
-    """A SIREN of others. Its image has 28×28 pixels, or 32×32 in color, up to the very edges."""
+    """A SIREN from a published set. The outermost pixels are on the edge of [−1, 1]².
+
+    Images have 28×28 pixels, or 32×32 in color.
+    """
 
     channels: int
     gain: float
@@ -44,7 +47,7 @@ class PublishedSiren(Siren):
 
     @property
     def mirrored(self) -> bool:
-        """Whether images keep their class in a mirror: color images are of things."""
+        """Whether mirroring an image preserves its class, as it does for color images."""
         return self.channels > 1
 
     @property

@@ -375,7 +375,7 @@ class ClassifierZoo(Recipe):
 class ImplicitZoo(Recipe):
     """A network for each image of a dataset, which maps coordinates to values (a SIREN).
 
-    `label` is the class of its image, which is to be read off the weights.
+    `label` is the class of its image, which is to be predicted from the weights.
     """
 
     name: ClassVar[str] = "inr"
