@@ -34,8 +34,8 @@ class Probe(eqx.Module):
     A file cannot hold `fn`, so `load_model` needs it again: `load_model(path, fn=fn)`.
 
     Inputs are products of matrices that are learned, as in Kahana et al. (2024): codes of the
-    inputs times maps that all of them share. This trains faster than learning each input separately. If there
-    are inputs to start from, such as real ones, the products are added to them.
+    inputs times maps that all of them share. This trains faster than learning each input
+    separately. If there are inputs to start from, such as real ones, the products are added to them.
 
     Attributes:
         codes: a vector for each input.
@@ -85,7 +85,7 @@ class Probe(eqx.Module):
             out_size: length of the output vector.
             key: draws the inputs and the MLP.
             num_probes: how many inputs are learned.
-            scale: inputs start from N(0, scale²); they hardly train where outputs are uninformative.
+            scale: inputs start from N(0, scale²), and hardly train where outputs are uninformative.
             start: inputs of shape (num_probes, *input_shape) that this is added to.
             rank: the length of the codes.
             mlp_width: width of the MLP.
