@@ -35,7 +35,8 @@ class Probe(eqx.Module):
 
     Inputs are products of matrices that are learned, as in Kahana et al. (2024): codes of the
     inputs times maps that all of them share. This trains faster than learning each input
-    separately. If there are inputs to start from, such as real ones, the products are added to them.
+    separately. Inputs to start from, such as real ones, can be given; the products are added to
+    them.
 
     Attributes:
         codes: a vector for each input.
