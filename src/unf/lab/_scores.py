@@ -1,5 +1,8 @@
 """How certain scores are."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from jaxtyping import Float
 
@@ -43,3 +46,8 @@ def summary(values: Float[np.ndarray, " n"], digits: int = 3) -> str:
     """Mean ± standard error, or the value itself if there is only one."""
     error = f" ± {standard_error(values):.{digits}f}" if len(values) > 1 else ""
     return f"{values.mean():.{digits}f}{error}"
+
+
+def count(things: Sequence[Any], noun: str) -> str:
+    """How many things there are, in words."""
+    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"

@@ -160,9 +160,8 @@ def _table(title: str, reports: Sequence[Report]) -> list[str]:
         cells = [r.title, summary(r.main, 4), best, f"{r.parameters:,}", f"{r.seconds:.0f}"]
         lines.append(f"| {' | '.join(cells)} |")
     tested = f"{len(first.true):,} test networks"
-    chance = f"chance is about {1 / len(first.classes):.2f}" if first.classes else ""
     few = too_few(len(first.true), first.error_over_networks, first.measure)
-    return [*lines, "", *filter(None, (tested, chance, first.baselines, few))]
+    return [*lines, "", *filter(None, (tested, first.baselines, few))]
 
 
 def run(

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from .._folder import provenance
-from .._scores import jackknife_error, leave_one_out_tau, standard_error, summary, too_few
+from .._scores import count, jackknife_error, leave_one_out_tau, standard_error, summary, too_few
 from ._methods import METHODS, PredictError
 
 RESULT = "result.json"
@@ -104,11 +104,15 @@ class Report:
 
     @property
     def baselines(self) -> str:
-        """The test–retest agreement and the settings' τ in words, as far as there are any."""
+        """The test–retest agreement and what is reached without weights, in words."""
         retest = "" if self.retest is None else f"test–retest agreement of τ {self.retest:.4f}"
         alone = "a model that sees only the training settings reaches "
         settings = f"{alone}{self.settings:.4f}" if self.settings is not None else ""
-        return "; ".join(filter(None, (retest, settings)))
+        frequent = ""
+        if self.classes is not None:
+            share = np.bincount(self.true.astype(int)).max() / len(self.true)
+            frequent = f"predicting one class for all networks reaches {share:.4f} at most"
+        return "; ".join(filter(None, (retest, settings, frequent)))
 
     def to_json(self) -> str:
         """Everything, with versions, machine and date."""
@@ -160,7 +164,7 @@ class Report:
             fits = f", R² {summary(self.r2, 4)}"
         lines = (
             f"{self.title}: {self.measure} {summary(self.main, 4)}{fits} on "
-            f"{len(self.true):,} test networks ({len(self.seeds)} seeds)",
+            f"{len(self.true):,} test networks ({count(self.seeds, 'seed')})",
             self.baselines,
             f"standard error of {self.measure} over test networks: {error:.4f}{few and f'; {few}'}",
             self._about_held_out(),

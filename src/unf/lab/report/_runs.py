@@ -22,7 +22,7 @@ from ...spec import WeightSpace
 from ...zoo import MixedZoo, Status, open_zoo
 from ...zoo._mixed import INDEX
 from .. import plots
-from .._scores import summary, too_few
+from .._scores import count, summary, too_few
 from ..edit import IMAGES
 from ..edit import METHODS as METHODS_OF_EDITING
 from ..lopt import Comparison
@@ -145,7 +145,7 @@ def _predictor(path: Path) -> Section:
     measure = "Kendall's τ" if report.accuracy is None else "accuracy"
     statement = (
         f"{plots.method_title(name)}: {measure} {summary(report.main, 4)} on {tests:,} networks "
-        f"that it has never seen ({_count(report.seeds, 'seed')})."
+        f"that it has never seen ({count(report.seeds, 'seed')})."
     )
     if report.baselines:
         statement += f" {report.baselines[0].upper()}{report.baselines[1:]}."
@@ -203,7 +203,7 @@ def _editor(path: Path) -> Section:
     lines = {" " * i: images[width * i :][:width] for i in range(len(images) // width)}
     statement = (
         f"{title}, {job['edit']}: squared error × 100 of {summary(errors, 3)} on test images "
-        f"({_count(job['seeds'], 'seed')})."
+        f"({count(job['seeds'], 'seed')})."
     )
     rows = [
         [f"seed {seed}", f"{error:.4f}", f"{least:.4f}"]
@@ -262,7 +262,7 @@ def _comparison(path: Path) -> Section:
     found = _read_json(path, lambda record: Comparison.from_json(json.dumps(record)))
     best, task = found.ranking[0], str(found.task)
     statement = (
-        f"{_count(found.ranking, 'optimizer')} on {_count(found.seeds, 'fresh network')} of {task} "
+        f"{count(found.ranking, 'optimizer')} on {count(found.seeds, 'fresh network')} of {task} "
         f"({found.dataset}), trained for {found.horizon:,} steps. "
     )
     last = found.losses(best)
@@ -339,7 +339,3 @@ def _warned(section: Section, file: Path) -> Iterator[None]:
         yield
     except DAMAGE as error:
         section.warnings.append(f"{file} cannot be used: {error}")
-
-
-def _count(things: Sequence[Any], noun: str) -> str:
-    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
