@@ -176,16 +176,17 @@ def _read_sirens(layout: str, folder: Path, found: list[_File], expected: str, s
                 {f"layer{i}": {"kernel": k, "bias": b} for i, (k, b) in enumerate(layers)}
             )
             progress.advance()
-    pairs = list(zip(found, networks, strict=True))
-    good = [pair for pair in pairs if all(np.isfinite(x).all() for x in jax.tree.leaves(pair[1]))]
-    if not good:
-        raise ZooError(f"{folder}: all networks have weights that are not finite")
-    if len(good) < len(pairs):
-        count = len(pairs) - len(good)
-        bad = next(file for file, _ in pairs if file not in dict(good))
-        say(f"left out: {count} networks with weights that are not finite, such as {bad.file}")
-    found, networks = [file for file, _ in good], [network for _, network in good]
     stacked = jax.tree.map(lambda *x: np.stack(x), *networks)
+    finite = np.ones(len(found), bool)
+    for leaf in jax.tree.leaves(stacked):
+        finite &= np.isfinite(leaf).reshape(len(found), -1).all(axis=1)
+    if not finite.any():
+        raise ZooError(f"{folder}: all networks have weights that are not finite")
+    if not finite.all():
+        count, bad = np.sum(~finite), found[int(np.argmin(finite))].file
+        say(f"left out: {count} networks with weights that are not finite, such as {bad}")
+    found = [each for each, good in zip(found, finite, strict=True) if good]
+    stacked = jax.tree.map(lambda x: x[finite], stacked)
     task = _siren(space, layout)
 
     def brightness(params: PyTree) -> Array:
