@@ -30,7 +30,7 @@ from .predict import METHODS, Report
 from .tasks._addition import as_text
 from .tasks._implicit import Siren
 from .zoos import ImplicitZoo, TinyRNN
-from .zoos._published import PublishedSirens, about
+from .zoos._published import PublishedSirens, known_about
 from .zoos._recipe import recipe_of
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def zoo_panels(zoo: Zoo | MixedZoo) -> list[Panel]:
     rows = zoo.trained
     if not len(rows):
         raise ZooError(f"{zoo}: no finished networks to draw yet")
-    known = about(zoo)
+    known = known_about(zoo)
     if isinstance(known, ImplicitZoo | PublishedSirens) and isinstance(zoo, Zoo):
         return _image_panels(zoo, known.task)
     settings = {name: column[rows] for name, column in zoo.settings.items()}

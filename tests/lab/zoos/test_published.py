@@ -12,7 +12,7 @@ import unf
 from unf.lab import _weights, predict
 from unf.lab.cli import main
 from unf.lab.predict._methods import problem_of
-from unf.lab.zoos._published import about, read_published
+from unf.lab.zoos._published import known_about, read_published
 from unf.zoo import Zoo, ZooError
 
 RNG = np.random.default_rng(0)
@@ -105,7 +105,7 @@ def test_imported_networks_draw_their_images(published):
     for i in range(3):
         x = x @ weights[f"layer{i}"]["kernel"] + weights[f"layer{i}"]["bias"]
         x = np.sin(30 * x) if i < 2 else x
-    drawn = about(published).task.draw(weights)
+    drawn = known_about(published).task.draw(weights)
     np.testing.assert_allclose(drawn, x / 2 + 0.5, atol=1e-4)
     assert published.scores["brightness"][3, 0] == pytest.approx(np.mean(x) / 2 + 0.5, abs=1e-5)
 

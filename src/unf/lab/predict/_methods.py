@@ -26,7 +26,7 @@ from ...models._fitted import Networks, check_networks, predict_together
 from ...spec import WeightSpace
 from ...zoo import MixedZoo, Zoo
 from ..tasks._task import Runnable
-from ..zoos._published import about
+from ..zoos._published import known_about
 
 
 class PredictError(ValueError):
@@ -183,7 +183,7 @@ def problem_of(
     zoo: Zoo, method: str, classes: int | None, network: Runnable | None = None
 ) -> Problem:
     """What a predictor of one architecture is made for."""
-    known = about(zoo)
+    known = known_about(zoo)
     if METHODS[method].probes:  # others need neither the task nor its data
         network = network or network_of(zoo, method)
     return Problem(zoo.space, classes or 1, network, known is not None and known.keeps_fixed)
@@ -195,7 +195,7 @@ def network_of(zoo: Zoo | MixedZoo, method: str) -> Runnable:
     Raises:
         PredictError: if that is not known.
     """
-    known = about(zoo)
+    known = known_about(zoo)
     network = None if known is None else getattr(known.task, "network", None)
     if network is None:
         raise PredictError(

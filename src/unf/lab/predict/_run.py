@@ -24,7 +24,7 @@ from ...zoo._mixed import MixedSplit
 from ...zoo._zoo import Split
 from .._folder import claim
 from ..tasks._task import Runnable
-from ..zoos._published import about
+from ..zoos._published import known_about
 from ._apply import MODELS
 from ._evaluate import evaluate, evaluate_held_out, largest_gap, settings_predictions
 from ._examples import (
@@ -237,7 +237,7 @@ def _signs(zoo: Zoo | MixedZoo, training: Training) -> tuple[str, ...]:
         PredictError: if they are not permutations of the zoo.
     """
     if training.signs is None:
-        return () if (known := about(zoo)) is None else known.signs
+        return () if (known := known_about(zoo)) is None else known.signs
     for space in [zoo.space] if isinstance(zoo, Zoo) else [x.space for x in zoo.zoos.values()]:
         try:
             check_names(training.signs, space.index_shapes)
@@ -248,11 +248,11 @@ def _signs(zoo: Zoo | MixedZoo, training: Training) -> tuple[str, ...]:
 
 def _augment(zoo: Zoo | MixedZoo) -> Augment:
     """How the weights of a zoo may be changed."""
-    known = about(zoo)
+    known = known_about(zoo)
     change = None if known is None else getattr(known.task, "augment", None)
     if change is None:
         raise PredictError(
-            f"augment=True needs a zoo of implicit networks, of kind inr or imported with a "
+            "augment=True needs a zoo of implicit networks, of kind inr or imported with a "
             f"layout; this one is {zoo.kind}"
         )
     return change

@@ -72,7 +72,7 @@ class PublishedSirens:
     keeps_fixed: ClassVar[bool] = True
 
 
-def about(zoo: Zoo | MixedZoo) -> Recipe | PublishedSirens | None:
+def known_about(zoo: Zoo | MixedZoo) -> Recipe | PublishedSirens | None:
     """What is known of a zoo's networks, besides their weights, scores, and settings."""
     if isinstance(zoo, MixedZoo):
         return None
