@@ -125,6 +125,8 @@ def test_a_saved_editor_writes_the_same(edited, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, loaded.predict(WEIGHTS), expected)
     with pytest.raises(ValueError, match=r"a loss that its file cannot hold; compute it from"):
         loaded.score(WEIGHTS, wanted())
+    with pytest.raises(SpecError, match=r"the model runs no networks(.|\n)*leave out fn="):
+        unf.load_model(tmp_path / "editor", fn=answer)
 
 
 def test_average_runs_the_network_in_each_channel():

@@ -15,6 +15,7 @@ from unf.models import (
     load_model,
     save_model,
 )
+from unf.nn import stack_channels
 from unf.spec import SpecError
 from unf.testing import spaces
 
@@ -126,6 +127,21 @@ def test_learns_and_reads_networks_of_a_space_that_it_never_saw(fitted):
     assert scores["tau"] > 0.6
     (predicted,) = fitted.model.predict([weights], spaces=[UNSEEN])
     np.testing.assert_allclose(fitted.model.on(UNSEEN).predict(weights), predicted, rtol=1e-4)
+
+
+def test_a_model_for_any_network_says_that_it_needs_the_weight_space(fitted):
+    weights, targets = networks(UNSEEN, 3, seed=1)
+    one = stack_channels(jax.tree.map(lambda x: jnp.asarray(x[0]), weights))
+    read = fitted.model(one, UNSEEN)
+    np.testing.assert_array_equal(read, fitted.model.on(UNSEEN)(one))
+    for call in (
+        lambda: fitted.model(one),
+        lambda: fitted.model.predict(weights),
+        lambda: fitted.model.score(weights, targets),
+        lambda: fit(make(), weights, targets, key=KEY),
+    ):
+        with pytest.raises(SpecError, match=r"needs the weight space\n  remedy: .*model.on\(space"):
+            call()
 
 
 def test_scores_are_those_of_all_spaces_together(fitted):

@@ -523,8 +523,7 @@ def _examples(
     key: PRNGKeyArray,
 ) -> tuple[list[_Part], list[_Part]]:
     """The examples to train on and to validate with, for each weight space that has some."""
-    own = getattr(model, "space", None)
-    groups = check_networks(own, weights, spaces)
+    groups = check_networks(model, weights, spaces)
     out_size = 0 if callable(loss) else _out_size(model, groups[0])
 
     def parts(groups: list[Networks], targets: Any) -> list[_Part]:
@@ -539,7 +538,7 @@ def _examples(
 
     train = parts(groups, targets)
     if not isinstance(validation, float | int):
-        valid = parts(check_networks(own, validation[0], spaces), validation[1])
+        valid = parts(check_networks(model, validation[0], spaces), validation[1])
         if not valid:
             raise ValueError("validation= has no networks; pass some, or a fraction such as 0.1")
         return train, valid

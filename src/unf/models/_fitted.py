@@ -76,8 +76,13 @@ class Fitted(eqx.Module):
         """The weight space of the input; None for a model that fits any, before `on`."""
         return getattr(self.model, "space", None)
 
-    def __call__(self, x: PyTree, **options: Any) -> Any:
-        """Apply to one network's features, with the model's own options."""
+    def __call__(self, x: PyTree, space: WeightSpace | None = None, **options: Any) -> Any:
+        """Apply to one network's features, with the model's own options.
+
+        A model that fits any network needs their weight space, unless `on` has given it one.
+        """
+        if space is not None:
+            return self.on(space)(x, **options)
         y = self.standardized(x, **options)
         if _has_entries_of(y, x):
             if self.shift is not None and self.scale is not None:
@@ -97,6 +102,8 @@ class Fitted(eqx.Module):
 
     def standardized(self, x: PyTree, **options: Any) -> Any:
         """The output before it gets the units of the targets or weights."""
+        if self.space is None and hasattr(self.model, "on"):
+            raise _without_space("call model(x, space), or use model.on(space)")
         if getattr(self.model, "probe", None) is not None:
             options["raw"] = x
         x = self._flipped(x, x)
@@ -144,7 +151,7 @@ class Fitted(eqx.Module):
             An array with an entry or a row for each network, or a pytree of features with such
             leaves; with `spaces`, a list of them.
         """
-        groups = check_networks(self.space, weights, spaces)
+        groups = check_networks(self.model, weights, spaces)
         if callable(self.loss) or self.loss is None:
             found = [_outputs_in_units(self, each, batch_size) for each in groups]
         else:
@@ -169,7 +176,7 @@ class Fitted(eqx.Module):
         Raises:
             ValueError: if targets do not fit, or the loss was a function that is not known.
         """
-        groups = check_networks(self.space, weights, spaces)
+        groups = check_networks(self.model, weights, spaces)
         if self.loss is None:
             raise ValueError(
                 "the model was fitted with a loss that its file cannot hold; compute it from "
@@ -227,10 +234,13 @@ _SUMMED = ("in", "window")
 
 
 def check_networks(
-    space: WeightSpace | None, weights: Any, spaces: Sequence[WeightSpace] | None
+    model: Any, weights: Any, spaces: Sequence[WeightSpace] | None
 ) -> list[Networks]:
-    """Features by weight space: the model's own `space`, or one of `spaces` for each entry."""
+    """Features by weight space: the model's own, or one of `spaces` for each entry of `weights`."""
+    space = getattr(model, "space", None)
     if spaces is None:
+        if space is None and hasattr(model, "on"):
+            raise _without_space("pass spaces=[space] and [weights], or use model.on(space)")
         return [Networks(check_features(space, weights)[0], None)]
     if space is not None:
         raise SpecError(
@@ -246,6 +256,10 @@ def check_networks(
         )
     pairs = zip(weights, spaces, strict=True)
     return [Networks(check_features(each, tree)[0], each) for tree, each in pairs]
+
+
+def _without_space(remedy: str) -> SpecError:
+    return SpecError("a model that fits any network needs the weight space", remedy=remedy)
 
 
 def check_features(space: WeightSpace | None, weights: PyTree) -> tuple[PyTree, int]:

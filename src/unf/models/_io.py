@@ -115,7 +115,8 @@ def load_model(
 
     Raises:
         ValueError: if the file is not a model, or is damaged.
-        SpecError: if the model does not fit `space`, or `fn` is missing or another network's.
+        SpecError: if the model does not fit `space`, or `fn` is missing, another network's, or
+            not needed.
     """
     given = [] if space is None else [space]
     try:
@@ -162,6 +163,8 @@ def _build(
             config[name] = known.get(without_roles(text)) or WeightSpace.from_json(text)
     if "keys" in description:
         config["spaces"] = ()
+    if fn is not None and make is not Probe and "probe" not in description:
+        raise SpecError("the model runs no networks", got="fn=", remedy="leave out fn=")
     if "probe" in description:
         config["probe"] = _make_probe({**description["probe"], "space": config["space"]}, fn)
     key = jax.random.key(0)

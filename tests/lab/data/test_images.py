@@ -171,7 +171,10 @@ def test_damaged_cifar(tmp_path, content, message):
 
 
 def test_missing_data_names_what_to_do(tmp_path):
-    with pytest.raises(MissingDataError, match=r"cifar10 needs the file .*no folder was named"):
+    with pytest.raises(
+        MissingDataError,
+        match=r"cifar10 needs the file .*no folder was named: name a folder with --data-folder",
+    ):
         load_images("cifar10")
     (tmp_path / "cifar-10-binary.tar.gz").touch()
     with pytest.raises(MissingDataError, match=r"extracted from cifar-10-binary.tar.gz"):

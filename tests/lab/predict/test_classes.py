@@ -16,7 +16,7 @@ from unf.lab.cli import main
 from unf.lab.predict import PredictError, Training
 from unf.lab.predict._apply import Predictions
 from unf.lab.predict._methods import make_optimizer, problem_of
-from unf.lab.tasks import Addition, ImplicitImage
+from unf.lab.tasks import Addition, ImplicitImage, Runnable
 from unf.lab.tasks._addition import as_text
 from unf.lab.zoos import ImplicitZoo, build
 from unf.models import StatNN
@@ -74,6 +74,9 @@ def test_classes_are_predicted_and_scored(score, tmp_path):
     plots.predictions([report]), plots.training_curves([report])
     applied = predict.apply(tmp_path, zoo)
     assert np.mean(applied.predicted == applied.measured) > 0.7
+    network = Runnable(lambda params, x: x, (2,))
+    with pytest.raises(PredictError, match="'statnn' does not run networks; leave out network="):
+        predict.apply(tmp_path, zoo, network=network)
     words = {"few", "many", "some"} if score == "kind" else {"0", "1", "2"}
     assert set(applied.predicted) <= words and set(applied.measured) == words
 

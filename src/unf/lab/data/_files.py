@@ -60,7 +60,10 @@ def find(name: str, folder: Folder, files: Files, *, prepared: bool = True) -> P
     where = data_folder(folder)
     wanted = f"the official files ({files.words})"
     wanted = f"the file {files.prepared} or {wanted}" if prepared else wanted
-    remedy = f"name a data folder, set the variable UNF_DATA, or use the dataset {files.instead!r}"
+    remedy = (
+        "name a folder with --data-folder, set the variable UNF_DATA, or use the dataset "
+        f"{files.instead!r}"
+    )
     if where is None:
         raise MissingDataError(f"{name} needs {wanted}, and no folder was named: {remedy}")
     for path in ((files.prepared,) if prepared else ()) + files.official:

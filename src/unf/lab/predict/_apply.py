@@ -62,7 +62,10 @@ def apply(
     if not len(rows):
         raise ZooError(f"{zoo}: no finished networks yet")
     report, models = read_report(files[0].parent), []
-    if report is not None and isinstance(zoo, Zoo) and METHODS[report.method].probes:
+    probes = report is not None and METHODS[report.method].probes
+    if report is not None and network is not None and not probes:
+        raise PredictError(f"{report.method!r} does not run networks; leave out network=")
+    if report is not None and isinstance(zoo, Zoo) and probes:
         network = network or network_of(zoo, report.method)
     fn = network and network.fn
     for file in files:

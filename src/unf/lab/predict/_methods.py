@@ -246,5 +246,5 @@ def networks_of(
 ) -> list[Networks]:
     """Weights as the model reads them, checked."""
     if model.space is None:
-        return check_networks(None, list(weights), list(spaces))
-    return check_networks(model.space, weights[0], None)
+        return check_networks(model.model, list(weights), list(spaces))
+    return check_networks(model.model, weights[0], None)
