@@ -276,7 +276,7 @@ def flat(tree):
         ((WEIGHTS, SIGNAL), {"epochs": 0}, ValueError, "epochs is 0"),
         ((WEIGHTS, SIGNAL), {"validation": 0.01}, ValueError, "validation is 0.01 of 60 networks"),
         ((WEIGHTS, SIGNAL), {"key": jax.random.split(KEY, 3)}, ValueError, r"key has shape \(3,\)"),
-        ((WEIGHTS, SIGNAL), {"learning_rate": jnp.inf}, ValueError, "diverged in every epoch"),
+        ((WEIGHTS, SIGNAL), {"learning_rate": jnp.inf}, ValueError, "choose a smaller learning_ra"),
     ],
 )
 def test_mistakes(arguments, options, error, message):
@@ -356,6 +356,10 @@ def test_mistakes_with_probes():
     model = Probe(answer, SPACE, (2,), 1, key=KEY, num_probes=3, mlp_layers=1)
     with pytest.raises(ValueError, match="a Probe reads weights as they are; leave out"):
         fit(model, WEIGHTS, SIGNAL, standardize=True, **OPTIONS)
+    huge = dict(WEIGHTS, w1=WEIGHTS["w1"].copy())
+    huge["w1"][7] = 3e38
+    with pytest.raises(ValueError, match=r"before training, outputs for 1 of 60 networks are not"):
+        fit(model, huge, SIGNAL, **OPTIONS)
     with pytest.raises(SpecError, match=r"wrong shape(.|\n)*3 outputs(.|\n)*got: shape \(\)"):
         Probe(lambda params, x: x.sum(), SPACE, (2,), 1, key=KEY, num_probes=3)
     with pytest.raises(SpecError, match=r"reads weights only(.|\n)*got: 2"):

@@ -294,7 +294,7 @@ class _Together:
         self.parts = [x._replace(examples=put(x.examples, self.replicated)) for x in train]
         targets = [part.examples.targets for part in valid]
         self.targets = jax.tree.map(lambda *x: np.concatenate(x), *targets)
-        self.valid = [Networks(jax.device_put(x.examples.features), x.space) for x in valid]
+        self.valid = [x._replace(examples=jax.device_put(x.examples)) for x in valid]
         self.dropout = "key" in inspect.signature(type(models[0]).__call__).parameters
 
     def train(
@@ -338,7 +338,7 @@ class _Together:
         if np.any(chosen < 0):
             bad = np.flatnonzero(chosen < 0).tolist()
             which = "the model" if self.count == 1 else f"models {bad}"
-            raise ValueError(f"{which} diverged in every epoch; choose a smaller learning_rate=")
+            raise ValueError(f"{which} diverged in every epoch; {self._remedy()}")
         best = [join_model(_pick(to_host(state.best), i), self.static) for i in range(self.count)]
         return best, {name: np.array(rows) for name, rows in history.items()}, chosen
 
@@ -349,7 +349,7 @@ class _Together:
             for i in range(len(self.parts))
         ]
         models = jax.device_put(to_host(state.models))
-        reading = [partial(self._read, models, [networks]) for networks in self.valid]
+        reading = [partial(self._read, models, [part]) for part in self.valid]
         self.progress.advance(0, f"compiling {len(training) + len(reading)} programs")
         in_threads(lambda run: run(), [*training, *reading])
 
@@ -391,16 +391,29 @@ class _Together:
             jnp.array(span), keys, self.dropout, self.augment, part.networks.where,
         )  # fmt: skip
 
-    def _read(self, models: Any, groups: list[Networks]) -> list[np.ndarray]:
+    def _read(self, models: Any, parts: list[_Part]) -> list[np.ndarray]:
         """The outputs for some networks; with a loss that is a function, what they cost."""
         if not callable(self.loss):
-            return outputs_of(models, self.static, groups, _READ_AT_ONCE)
-        ends = np.cumsum([0, *(group.num_networks for group in groups)])
-        parts = [
-            jax.tree.map(lambda x, i=i: x[i], self.targets) for i in map(slice, ends, ends[1:])
+            return outputs_of(models, self.static, [x.networks for x in parts], _READ_AT_ONCE)
+        return [
+            losses_of(models, self.static, x.networks, x.examples.targets, _READ_AT_ONCE)
+            for x in parts
         ]
-        pairs = zip(groups, parts, strict=True)
-        return [losses_of(models, self.static, *pair, _READ_AT_ONCE) for pair in pairs]
+
+    def _remedy(self) -> str:
+        """What helps against divergence: another rate, unless it was there before training."""
+        models, finite = jax.device_put(to_host(self.start.models)), []
+        for part in (*self.parts, *self.valid):
+            (outputs,) = self._read(models, [part._replace(examples=to_host(part.examples))])
+            finite += (
+                np.isfinite(outputs.sum(axis=0)).reshape(part.num_networks, -1).all(axis=1).tolist()
+            )
+        if all(finite):
+            return "choose a smaller learning_rate="
+        return (
+            f"even before training, outputs for {finite.count(False)} of {len(finite)} networks "
+            "are not finite; leave out networks with very large weights"
+        )
 
     def _validate(self, models: Any) -> dict[str, np.ndarray]:
         models = jax.device_put(to_host(models))  # once, not for every batch
