@@ -253,7 +253,7 @@ class _Readers(Job):
 
 @dataclass(frozen=True, kw_only=True)
 class Inr(_Readers):
-    """Predict an image's class from the weights of its implicit network, with every method.
+    """Predict an image's class from the weights of its implicit network, with seven methods.
 
     The zoos are mnist-1, mnist-10, fashion-mnist-1, fashion-mnist-10, cifar10-1, and cifar10-10,
     with one or ten networks for each training image; digits-1 with --small.
@@ -276,10 +276,10 @@ class Inr(_Readers):
 
 @dataclass(frozen=True, kw_only=True)
 class Zoos(_Readers):
-    """Predict the success of networks from their weights in three zoos, with every method.
+    """Predict the success of networks from their weights, with seven methods.
 
     The zoos are small-cnn (gray CIFAR-10), varied-rnn, in which several settings vary that are not
-    stored, and tiny-rnn, the paper's.
+    stored, and tiny-rnn, the paper's; with --small, small versions of the first two.
 
     Examples:
         unf reproduce zoos --small                       (two CPU cores, minutes)
