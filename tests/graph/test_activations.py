@@ -12,6 +12,8 @@ from unf.spec._group import permute_block
 
 QUICK = ("grouped_queries", "gpt_tied", "group_norm", "indexed_layers", "batch_norm")
 NIGHTLY = pytest.mark.nightly
+ONLY_WEIGHTS = ("lora",)
+"""Networks whose permuted axes belong to products of weights, which no input enters."""
 
 
 @pytest.mark.parametrize(
@@ -22,7 +24,7 @@ def test_values_permute_as_their_axes_say(name):
     params, inputs = fill(params), fill(inputs, seed=1)
     activations = Activations(fn, params, *inputs)
     assert activations.space == space
-    assert activations.found or not space.sizes
+    assert bool(activations.found) == bool(space.sizes and name not in ONLY_WEIGHTS)
     element = {k: np.asarray(v) for k, v in space.sample_permutation(jax.random.key(0)).items()}
     moved = space.permute(params, element)
     values = activations.compute(activations.found, (params, moved), *inputs)
