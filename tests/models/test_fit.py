@@ -292,6 +292,14 @@ def test_more_mistakes():
         unchecked(make(), WEIGHTS, SIGNAL, keep="tau", **OPTIONS)
     with pytest.raises(ValueError, match="differ in more than their parameters"):
         fit([make(), make(out_size=2)], WEIGHTS, SIGNAL, **OPTIONS)
+    with pytest.raises(ValueError, match="patience is 0; expected at least 1, or None"):
+        fit(make(), WEIGHTS, SIGNAL, **OPTIONS | {"patience": 0})
+    with pytest.raises(ValueError, match=r"was fitted before(.|\n)*pass the model inside it"):
+        fit(Fitted(make()), WEIGHTS, SIGNAL, **OPTIONS)
+    fitted = fit(make(), WEIGHTS, SIGNAL, **OPTIONS).model
+    one = unf.nn.stack_channels(jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), WEIGHTS))
+    with pytest.raises(SpecError, match="extra"):
+        fitted({**one, "extra": jnp.ones(1)})
     with pytest.raises(ValueError, match="no models to fit"):
         fit([], WEIGHTS, SIGNAL, **OPTIONS)
     with pytest.raises(ValueError, match="rather than a vector"):

@@ -140,8 +140,29 @@ def test_a_model_for_any_network_says_that_it_needs_the_weight_space(fitted):
         lambda: fitted.model.score(weights, targets),
         lambda: fit(make(), weights, targets, key=KEY),
     ):
-        with pytest.raises(SpecError, match=r"needs the weight space\n  remedy: .*model.on\(space"):
+        with pytest.raises(SpecError, match=r"needs the weight space\n  remedy: .*space"):
             call()
+
+
+def test_a_model_for_any_network_moves_from_space_to_space(fitted):
+    one = stack_channels(jax.tree.map(lambda x: jnp.asarray(x[0]), networks(UNSEEN, 3)[0]))
+    expected = fitted.model(one, UNSEEN)
+    for space in (*SPACES, UNSEEN):
+        np.testing.assert_array_equal(fitted.model.on(space)(one, UNSEEN), expected)
+
+
+def test_tied_models_stay_on_the_space_they_have():
+    model = InvariantTied(1, 1, key=KEY, spaces=SPACES, mlp_width=8, mlp_layers=2).on(UNSEEN)
+    one = stack_channels(jax.tree.map(lambda x: jnp.asarray(x[0]), networks(UNSEEN, 3)[0]))
+    np.testing.assert_array_equal(model.on(UNSEEN)(one), model(one))
+
+
+def test_constants_have_no_gradient(fitted):
+    one = stack_channels(jax.tree.map(lambda x: jnp.asarray(x[0]), WEIGHTS[0]))
+    found = eqx.filter_grad(lambda model: model(one, SPACES[0]).sum())(fitted.model)
+    for name in ("shift", "scale", "out_shift", "out_scale"):
+        assert all(np.all(x == 0) for x in jax.tree.leaves(getattr(found, name)))
+    assert any(np.any(x != 0) for x in jax.tree.leaves(found.model))
 
 
 def test_scores_are_those_of_all_spaces_together(fitted):

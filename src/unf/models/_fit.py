@@ -170,6 +170,8 @@ def fit(
     """
     models = list(model) if isinstance(model, Sequence) else [model]
     _check_options(models, loss, keep, epochs, batch_size)
+    if patience is not None and patience < 1:
+        raise ValueError(f"patience is {patience}; expected at least 1, or None")
     keys = _keys(key, len(models))
     augment = _find_augmentation(augment, models[0], spaces)
     train, valid = _examples(models[0], weights, targets, spaces, validation, loss, keys[0])
@@ -189,7 +191,8 @@ def fit(
     standardize = not raw if standardize is None else standardize
     signs = _check_signs(signs, models[0], train)
     constants = _constants(_oriented(train, models[0], signs), loss, standardize)
-    fitted = Fitted(None, **constants, loss=loss, signs=signs)
+    grouped = train[0].space is not None
+    fitted = Fitted(None, **constants, loss=loss, signs=signs, grouped=grouped)
     if callable(loss):
         _check_cost(loss, replace(fitted, model=models[0]), train[0])
     if loss == "mse":
@@ -450,6 +453,11 @@ def _check_options(models: list, loss: Any, keep: str, epochs: int, batch_size: 
         raise ValueError(
             f"loss is {loss!r}; expected one of {list(get_args(Loss))}, or a function of one "
             "network's output and target"
+        )
+    if any(isinstance(each, Fitted) for each in models):
+        raise ValueError(
+            "the model was fitted before, with constants of its own; pass the model inside it, "
+            "model.model"
         )
     if callable(loss) and keep == "score":
         raise ValueError(

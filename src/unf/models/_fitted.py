@@ -52,6 +52,8 @@ class Fitted(eqx.Module):
     `on` gives it one, and `predict` and `score` take several. Its constants belong to the groups
     of leaves that `unf.nn.RolePool` tells apart, and to weights times √fan-in.
 
+    Constants are no parameters: their gradients are zero.
+
     Attributes:
         model: the model inside.
         shift: what is subtracted from the channels of each leaf or group, or None.
@@ -61,6 +63,7 @@ class Fitted(eqx.Module):
         loss: what the model was fitted with; None if that was a function, and the model was loaded
             from a file.
         signs: names whose neurons are oriented before weights are standardized.
+        grouped: whether `shift` and `scale` belong to groups of leaves.
     """
 
     model: Any
@@ -70,6 +73,7 @@ class Fitted(eqx.Module):
     out_scale: Array | None = None
     loss: Loss | LossFunction | None = eqx.field(static=True, default="mse")
     signs: tuple[str, ...] = eqx.field(static=True, default=())
+    grouped: bool = eqx.field(static=True, default=False)
 
     @property
     def space(self) -> WeightSpace | None:
@@ -85,9 +89,9 @@ class Fitted(eqx.Module):
             return self.on(space)(x, **options)
         y = self.standardized(x, **options)
         if _has_entries_of(y, x):
-            if self.shift is not None and self.scale is not None:
+            if self.shift is not None:
                 leaves, treedef = jax.tree.flatten(y)
-                constants = list(zip(leaves, self.shift, self.scale, strict=True))
+                constants = list(zip(leaves, *self._constants(), strict=True))
                 if any(len(m) not in (1, leaf.shape[-1]) for leaf, m, _ in constants):
                     raise ValueError(
                         f"the model maps {len(constants[0][1])} channels of weights to "
@@ -98,7 +102,7 @@ class Fitted(eqx.Module):
             return self._flipped(y, x)
         if self.out_scale is None or self.out_shift is None:
             return y
-        return y * self.out_scale + self.out_shift
+        return y * jax.lax.stop_gradient(self.out_scale) + jax.lax.stop_gradient(self.out_shift)
 
     def standardized(self, x: PyTree, **options: Any) -> Any:
         """The output before it gets the units of the targets or weights."""
@@ -106,12 +110,24 @@ class Fitted(eqx.Module):
             raise _without_space("call model(x, space), or use model.on(space)")
         if getattr(self.model, "probe", None) is not None:
             options["raw"] = x
+        if self.space is not None:
+            self.space.flatten(x, channels=True)  # names the first leaf that does not fit
         x = self._flipped(x, x)
-        if self.shift is not None and self.scale is not None:
+        if self.shift is not None:
             leaves, treedef = jax.tree.flatten(x)
-            constants = zip(leaves, self.shift, self.scale, strict=True)
+            constants = zip(leaves, *self._constants(), strict=True)
             x = treedef.unflatten([_affine(leaf, -m / s, 1 / s) for leaf, m, s in constants])
         return self.model(x, **options)
+
+    def _constants(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """What is subtracted from the channels of each leaf, and what they are divided by."""
+        assert self.shift is not None and self.scale is not None
+        shift, scale = jax.lax.stop_gradient((self.shift, self.scale))
+        if not self.grouped:
+            return shift, scale
+        assert self.space is not None
+        by_leaf = list(zip(groups_of(self.space), fan_in_roots(self.space), strict=True))
+        return tuple(shift[g] / r for g, r in by_leaf), tuple(scale[g] / r for g, r in by_leaf)
 
     def _flipped(self, y: PyTree, x: PyTree) -> PyTree:
         """Features with the signs of neurons with which `x` is read."""
@@ -122,15 +138,7 @@ class Fitted(eqx.Module):
 
     def on(self, space: WeightSpace) -> "Fitted":
         """The model with the same parameters and constants on another weight space."""
-        if self.space is not None or self.shift is None or self.scale is None:
-            return replace(self, model=self.model.on(space))
-        groups, roots = groups_of(space), fan_in_roots(space)
-        return replace(
-            self,
-            model=self.model.on(space),
-            shift=tuple(self.shift[g] / r for g, r in zip(groups, roots, strict=True)),
-            scale=tuple(self.scale[g] / r for g, r in zip(groups, roots, strict=True)),
-        )
+        return replace(self, model=self.model.on(space))
 
     def predict(
         self,
@@ -240,7 +248,7 @@ def check_networks(
     space = getattr(model, "space", None)
     if spaces is None:
         if space is None and hasattr(model, "on"):
-            raise _without_space("pass spaces=[space] and [weights], or use model.on(space)")
+            raise _without_space("pass spaces=[space] and [weights]")
         return [Networks(check_features(space, weights)[0], None)]
     if space is not None:
         raise SpecError(

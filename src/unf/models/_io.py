@@ -214,7 +214,8 @@ def _build_fitted(model: Any, description: dict[str, Any]) -> Fitted:
     signs = tuple(description["fitted"].get("signs", ()))
     if model.space is not None:
         check_names(signs, model.space.index_shapes)
-    return Fitted(model, **{name: shapes[name] for name in names}, loss=loss, signs=signs)
+    constants = {name: shapes[name] for name in names}
+    return Fitted(model, **constants, loss=loss, signs=signs, grouped=model.space is None)
 
 
 def _upgrade(description: dict[str, Any], arrays: Arrays) -> Arrays:

@@ -305,6 +305,8 @@ class Tied(eqx.Module):
 
     def on(self, space: WeightSpace) -> "Tied":
         """The model on one weight space."""
+        if space == self.space:
+            return self
         layers = tuple(layer.on(space) for layer in self.layers)
         return replace_fields(self, layers=layers, space=space)
 
