@@ -68,6 +68,14 @@ def test_predictions_do_not_depend_on_the_order_of_neurons(fitted):
     same(fitted.model.predict(moved), fitted.model.predict(WEIGHTS), rtol=1e-4)
 
 
+def test_a_layer_can_be_the_backbone_of_a_model():
+    layer = unf.nn.UNFLinear(SPACE, 1, 2, key=KEY)
+    pool = unf.nn.InvariantPool(SPACE)
+    model = Invariant(layer, pool, eqx.nn.Linear(pool.out_size(2), 1, key=KEY), jax.nn.relu)
+    result = fit(model, WEIGHTS, SIGNAL, **OPTIONS)
+    assert result.model.space == layer.space == SPACE and np.isfinite(result.score["tau"])
+
+
 def test_the_model_is_that_of_the_best_epoch(fitted):
     """Scores of the model are those of the epoch with the lowest validation loss."""
     best = np.argmin(fitted.history["valid_loss"])

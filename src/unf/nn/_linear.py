@@ -213,11 +213,24 @@ class UNFLinear(eqx.Module):
             out_channels=shape[1] // columns,
         )
 
-    def __call__(self, x: PyTree, *, mesh: Mesh | None = None, axis: str | None = None) -> PyTree:
+    @property
+    def space(self) -> WeightSpace:
+        """The weight space of the input."""
+        return self.plan.in_space
+
+    def __call__(
+        self,
+        x: PyTree,
+        *,
+        key: PRNGKeyArray | None = None,
+        mesh: Mesh | None = None,
+        axis: str | None = None,
+    ) -> PyTree:
         """Apply to features: a tree like the weights, each leaf with a trailing channel axis.
 
         Args:
             x: the features.
+            key: not used; models with dropout take one, and a layer can be their backbone.
             mesh: devices to shard inputs and outputs across, as in `apply`.
             axis: the mesh axis to shard leaves along; by default all of its axes together.
         """
