@@ -157,6 +157,18 @@ def test_tied_models_stay_on_the_space_they_have():
     np.testing.assert_array_equal(model.on(UNSEEN)(one), model(one))
 
 
+def test_the_mean_of_weights_times_root_fan_in_does_not_matter():
+    def moved(weights):
+        return jax.tree.map(lambda x: x + 3 / (np.sqrt(x.shape[1]) if x.ndim == 3 else 1), weights)
+
+    before, after = (
+        fit(make(), weights, TARGETS, **OPTIONS).model.predict(weights, spaces=SPACES)
+        for weights in (WEIGHTS, [moved(x) for x in WEIGHTS])
+    )
+    for a, b in zip(before, after, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+
+
 def test_constants_have_no_gradient(fitted):
     one = stack_channels(jax.tree.map(lambda x: jnp.asarray(x[0]), WEIGHTS[0]))
     found = eqx.filter_grad(lambda model: model(one, SPACES[0]).sum())(fitted.model)
